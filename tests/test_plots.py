@@ -82,7 +82,7 @@ def test_one_path_one_output_and_an_unknown_theme():
     assert len(histogram.lines) == 1
     assert not histogram.patches
     compared = effdeg.compare({"a": mlp(seed=0), "b": mlp(seed=1)}, X, paths=1, nodes=12, degree=5).plot()
-    assert compared.axes[0].get_title("left") == "effective degree, of a single path: no intervals"
+    assert compared.axes[0].get_title("left") == "effective degree of the probabilities\nof a single path: no intervals"
     assert all(np.isfinite(line.get_xdata()).all() for axes in compared.axes for line in axes.lines)
     with pytest.raises(ValueError, match=r"theme='drak' is not known. Did you mean 'dark'"):
         trace.plot(degree=5, output="identity", theme="drak")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,7 +49,13 @@ def test_equal_infinities_stay_as_they_are():
     mask = {"mask": torch.full((2, 2), -math.inf).triu(1)}
     for alpha in (0.0, 0.5, 1.0):
         assert torch.equal(interpolate(mask, mask, alpha)["mask"], mask["mask"])
-    assert torch.equal(uniform_soup([mask] * 3)["mask"], mask["mask"])
+    assert torch.equal(uniform_soup([mask, {"mask": mask["mask"].clone()}])["mask"], mask["mask"])
+
+
+def test_an_end_with_nan_does_not_spoil_the_other():
+    good, broken = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([math.nan, math.inf])}
+    assert torch.equal(interpolate(broken, good, 1)["w"], good["w"])
+    assert torch.equal(interpolate(good, broken, 0)["w"], good["w"])
 
 
 def test_half_precision_is_interpolated_in_float32():
@@ -75,6 +82,8 @@ def test_state_dicts_of_different_models_are_refused_by_name():
             interpolate(*pair, 0.5)
     with pytest.raises(ValueError, match="and 4 more"):
         interpolate(start, {}, 0.5)
+    with pytest.raises(TypeError, match=r"expected a state dict, model\.state_dict\(\), not a Linear"):
+        interpolate(start, nn.Linear(1, 1), 0.5)
     for alpha in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="from 0, the start, to 1"):
             interpolate(start, end, alpha)
@@ -85,6 +94,22 @@ def test_a_curve_has_a_row_for_each_alpha():
     curve = measure_curve(start, end, lambda state: {"w": state["w"].item()})
     assert tuple(row["alpha"] for row in curve) == ALPHAS == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     assert [row["w"] for row in curve] == pytest.approx([2 + 2 * alpha for alpha in ALPHAS])
+
+
+def test_a_curve_may_end_in_the_weights_of_the_model_that_is_tested():
+    model = nn.Linear(1, 1, bias=False)
+    start, live = {"weight": torch.tensor([[1.0]])}, model.state_dict()
+
+    def evaluate(state):
+        model.load_state_dict(state)
+        return {"w": model.weight.item()}
+
+    for ends, values in (((start, live), (1.0, 3.0)), ((live, start), (3.0, 1.0))):
+        nn.init.constant_(model.weight, 3.0)
+        curve = measure_curve(*ends, evaluate)
+        assert [row["w"] for row in curve] == pytest.approx([values[0] + (values[1] - values[0]) * a for a in ALPHAS])
+    with pytest.raises(TypeError, match=r"evaluate must return a dict, such as \{'test': 0\.9\}, not a float"):
+        measure_curve(start, start, lambda _: 0.5)
 
 
 LOW = [(50.0, 40.0), (60.0, 45.0), (65.0, 42.0)]
@@ -135,9 +160,19 @@ def test_differences_within_the_margin_count_as_none():
     assert dominates(worse_somewhere, LOW, margin=0.2)
     with pytest.raises(ValueError, match="margin=-1"):
         dominates(LOW, LOW, margin=-1)
-    for bad in ([], [(1.0, math.nan)]):
-        with pytest.raises(ValueError, match="at least one point"):
-            dominates(LOW, bad)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, iter], ids=["array", "tensor", "generator"])
+def test_curves_may_be_arrays_tensors_and_generators(kind):
+    assert dominates(kind(shift(LOW, 1, 1)), kind(LOW))
+
+
+@pytest.mark.parametrize(
+    "bad", [[], [(1.0, math.nan)], [(1, 2, 3)], [{"alpha": 0.0, "test": 1.0}], [1.0, 2.0], np.ones((2, 3)), 1.0]
+)
+def test_other_things_than_points_are_refused(bad):
+    with pytest.raises(ValueError, match=r"at least one point \(x, y\), all finite, such as .* given "):
+        dominates(LOW, bad)
 
 
 def test_a_uniform_soup_is_the_mean():
@@ -149,6 +184,7 @@ def test_a_uniform_soup_is_the_mean():
         else:
             torch.testing.assert_close(soup[name], torch.stack([state[name] for state in states]).mean(0))
     assert_states_close(uniform_soup(states[:1]), states[0])
+    assert_states_close(uniform_soup(dict(zip("abcd", states, strict=True))), soup)
     with pytest.raises(ValueError, match="at least one state dict"):
         uniform_soup([])
     with pytest.raises(ValueError, match="not state dicts of one model"):
@@ -188,4 +224,45 @@ def test_a_greedy_soup_of_models_that_all_help_is_the_uniform_one():
     with pytest.raises(ValueError, match="at least one state dict"):
         greedy_soup({}, score)
     with pytest.raises(ValueError, match="the score of 1 is not a number"):
-        greedy_soup(states, lambda state: math.nan if state is states["1"] else 0.0)
+        greedy_soup(states, lambda state: math.nan if state["1.num_batches_tracked"] == 2 else 0.0)
+    with pytest.raises(TypeError, match=r"score must return a number; it returned \{'test': 0\.5\}"):
+        greedy_soup(states, lambda _: {"test": 0.5})
+    with pytest.raises(TypeError, match="states must be a dict of state dicts by name, not a list"):
+        greedy_soup(list(states.values()), score)
+    with pytest.raises(TypeError, match=r"expected a state dict, model\.state_dict\(\), not a Linear"):
+        greedy_soup({"a": nn.Linear(1, 1)}, score)
+
+
+def test_a_greedy_soup_may_hold_the_weights_of_the_model_that_is_tested():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 3.0)
+    states = {"low": {"weight": torch.tensor([[1.0]])}, "live": model.state_dict()}
+
+    def score(state):
+        model.load_state_dict(state)
+        return model.weight.item()
+
+    assert greedy_soup(states, score).scores == {"low": 1.0, "live": 3.0}
+
+
+def test_states_that_share_memory_are_refused_in_soups():
+    model = nn.Linear(2, 2)
+    saved = [model.state_dict() for _ in range(2)]
+    said = r"state 1 and state 2 share the memory of weight, so it is the same in both\. Copy .*\.clone\(\)"
+    for states in (saved, tuple(saved)):
+        with pytest.raises(ValueError, match=said):
+            uniform_soup(states)
+    for make in (uniform_soup, lambda states: greedy_soup(states, lambda _: 0.0)):
+        with pytest.raises(ValueError, match="a and b share the memory of weight"):
+            make(dict(zip("ab", saved, strict=True)))
+    stacked = torch.arange(4.0)  # parts of one tensor are different weights
+    assert uniform_soup({"w": part} for part in stacked)["w"] == uniform_soup([{"w": part} for part in stacked])["w"]
+
+
+def test_states_with_nan_are_refused_in_soups_by_name():
+    states = {"good": {"w": torch.ones(2)}, "bad": {"w": torch.tensor([1.0, math.nan])}}
+    for make in (uniform_soup, lambda states: greedy_soup(states, lambda _: 0.0)):
+        with pytest.raises(ValueError, match="bad has NaN in w, and so would the soup: leave it out"):
+            make(states)
+    with pytest.raises(ValueError, match="state 2 has NaN in w"):
+        uniform_soup(iter(states.values()))

@@ -202,7 +202,6 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
         2
     """
     names, apart = comparison.ranking, comparison.above_simplest()
-    what = "normalized effective degree" if comparison.normalized else "effective degree"
     with open_figure(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
         for row, (name, measurement) in enumerate(comparison.measurements.items()):
@@ -215,7 +214,7 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
         left.set_yticks(range(len(names)), names)
         left.set_ylim(len(names) - 0.5, -0.5)
         single = len(comparison.measurements[names[0]].per_path) == 1
-        left.set_title(f"{what}, {'of a single path: no intervals' if single else '95% interval'}")
+        left.set_title(f"{comparison.describe()}\n{'of a single path: no intervals' if single else '95% interval'}")
         left.set_xlabel("simpler ←")
         right.axvline(0, color=colors.ink, lw=0.8)
         right.tick_params(left=False)

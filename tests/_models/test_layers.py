@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from effdeg._models.layers import find_layer, replace_output
+from effdeg._models.layers import find_layer, find_new_norms, replace_output
 from tests.batches import X
 from tests.models import Shared, WithTupleLayer, mlp
 
@@ -20,6 +20,17 @@ def test_a_function_sees_the_output_and_may_replace_it():
         torch.testing.assert_close(model(X), model[2](2 * seen[0]))
     assert torch.equal(model(X), expected)
     assert not model[1]._forward_hooks
+
+
+def test_a_batch_or_statistics_from_elsewhere_make_a_norm_used():
+    model = nn.Sequential(*(nn.BatchNorm1d(4) for _ in range(4)), nn.BatchNorm1d(4, track_running_stats=False))
+    assert find_new_norms(nn.Sequential(nn.Linear(4, 4), model)) == ("1.0", "1.1", "1.2", "1.3")
+    model[1].running_mean[2] = 0.1
+    model[2].running_var[1] = 2.0
+    model[3].momentum = 0.0
+    model[3](torch.randn(5, 4))
+    assert find_new_norms(model) == ("0",)
+    assert find_new_norms(torch.tanh) == ()
 
 
 def test_the_rest_of_a_tuple_stays():

@@ -95,6 +95,30 @@ def test_other_measures_stand_next_to_the_effective_degree(run, data, weights):
     assert f"{found['scale1']['confidence']['value']:.4g}" in re.sub(r"\s+", " ", out)
 
 
+def test_the_output_says_what_it_is_of(run, data, weights):
+    given = ["--weights", weights[0].parent, "--data", data, *FAST]
+    out = " ".join(run("compare", SMALL, *given, "--normalized")[1].split())
+    assert "normalized effective degree of the probabilities, simplest first" in out
+    assert "is that of the logits: use --output identity." in out
+    assert "no labels: --proxy confidence, entropy, nuclear_norm or disagreement" in out
+    assert "±" not in out
+    out = " ".join(run("compare", SMALL, *given, "--proxy", "confidence", "--output", "identity")[1].split())
+    assert "effective degree of the raw outputs, simplest first" in out
+    assert "other measures (±: standard error)" in out
+    assert "need no labels" not in out
+
+
+def test_names_break_between_words(run, data, weights):
+    for file, name in zip(weights, ("resnet9-lr0.001-mixup", "vit_tiny_patch16_augmented", "short"), strict=True):
+        file.rename(file.with_stem(name))
+    out = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST, width=80)[1]
+    table = out[: out.index("└")]
+    for line in ("resnet9-", "lr0.001-mixup", "vit_tiny_", "patch16_", "augmented", "short"):
+        assert f"│ {line} " in table
+    out = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST, width=200)[1]
+    assert "vit_tiny_patch16_augmented " in out
+
+
 def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights):
     given = [argument for file in weights[:2] for argument in ("--weights", file)]
     code, _, err = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidense")

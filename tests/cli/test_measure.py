@@ -23,6 +23,7 @@ def test_measure_prints_what_the_library_measures(run, data, weights, tmp_path):
     model.load_state_dict(torch.load(weights[0], weights_only=True)["state_dict"])
     expected = effdeg.measure(model, np.load(data), paths=20, nodes=12, degree=6)
     assert f"{expected.value:.4g} ± {expected.stderr:.2g}" in out
+    assert "±: standard error" in out
     assert effdeg.Measurement.load(kept).value == pytest.approx(expected.value)
     assert plot.read_bytes().startswith(b"\x89PNG")
 

@@ -81,6 +81,16 @@ def test_weights_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"1.weight is \(8, 13\) in the file and \(8, 12\) in the model"):
         load_model("tests.cli.networks:small", tmp_path / "shape.pt")
     torch.save({}, tmp_path / "empty.pt")
+    file = tmp_path / "other names.pt"
+    state = networks.normalized().state_dict()
+    torch.save({f"net{name}": value for name, value in state.items()}, file)
+    # The counter of BatchNorm is no weight.
+    said = r"8 weights of the model are not in the file \(.*\), 8 weights of the file are not in the model"
+    with pytest.raises(ValueError, match=said):
+        load_model("tests.cli.networks:normalized", file)
+    torch.save({name: value for name, value in state.items() if name != "0.bias"}, file)
+    with pytest.raises(ValueError, match=r": 1 weight of the model is not in the file \(0.bias\)\.$"):
+        load_model("tests.cli.networks:normalized", file)
     with pytest.raises(ValueError, match=r"empty.pt does not fit Sequential: 4 weights of the model are not in the"):
         load_model("tests.cli.networks:small", tmp_path / "empty.pt")
 

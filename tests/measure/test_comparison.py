@@ -88,6 +88,32 @@ def test_normalized():
     assert comparison.differences()[0].value == pytest.approx(0, abs=1e-5)  # scaling the logits changes nothing
 
 
+def test_what_is_compared_is_said():
+    models = {"a": Scaled(1.0), "b": Scaled(9.0)}
+    notes = {}
+    for output, values in (("softmax", "the probabilities"), ("identity", "the raw outputs"), (torch.tanh, "tanh")):
+        for normalized in (True, False):
+            found = effdeg.compare(models, X, output=output, normalized=normalized, **FAST)
+            assert found.describe() == f"{'normalized ' if normalized else ''}effective degree of {values}"
+            notes[output, normalized] = [note for note in found.warnings() if "of the logits" in note]
+    assert [key for key, found in notes.items() if found] == [("softmax", True)]
+    assert notes["softmax", True][0].startswith("note: this is of the probabilities.")
+
+
+@pytest.mark.parametrize(("outputs", "limit"), [(2, 0.55), (4, 0.3), (100, 0.015)])
+def test_a_model_that_says_nothing_is_noted(outputs, limit):
+    def confident(confidence):
+        logits = torch.zeros(outputs)
+        logits[0] = math.log(confidence * (outputs - 1) / (1 - confidence))
+        return lambda x: logits + 0.01 * x[:, :1] * torch.arange(outputs) / outputs
+
+    found = effdeg.compare({"silent": confident(limit - 0.005), "sure": confident(limit + 0.005)}, X, **FAST)
+    assert found.measurements["sure"].confidence == pytest.approx(limit + 0.005, rel=0.01)
+    (note,) = (note for note in found.warnings() if "nearly uniform" in note)
+    assert note.startswith(f"note on silent: predictions are nearly uniform, each of {outputs} classes")
+    assert "nearly uniform" not in str(effdeg.compare({"a": mlp(), "b": mlp(seed=1)}, X, output="identity", **FAST))
+
+
 def test_models_need_names():
     with pytest.raises(TypeError, match="models must be a dict of models by name, not a list"):
         effdeg.compare([mlp(), mlp()], X)

@@ -20,6 +20,18 @@ def measured():
     return effdeg.measure(mlp(), X, paths=50, nodes=12, degree=6, components=2, tolerance=0.5)
 
 
+def test_batchnorm_that_saw_no_data_is_noted(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Tanh())
+    said = "note: no batch has given running statistics to 1 BatchNorm layer (1): the network was not trained"
+    new = effdeg.measure(model, X, paths=5, nodes=12, degree=6)
+    for each in (new, effdeg.Measurement.load(new.save(tmp_path / "m.json"))):
+        assert [note for note in each.warnings() if note.startswith(said)]
+    model(X)
+    seen = effdeg.trace(model, X, paths=5, nodes=12).fit(degree=6)
+    assert not [note for note in seen.warnings() if "BatchNorm" in note]
+    assert effdeg.Comparison.of({"new": new, "seen": seen})
+
+
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
 def test_saving_loses_nothing(measured, tmp_path, suffix):
     again = effdeg.Measurement.load(measured.save(tmp_path / f"m{suffix}"))

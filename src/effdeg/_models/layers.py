@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
@@ -54,6 +55,20 @@ def named_layers(model: object) -> dict[str, nn.Module]:
     named = module.named_modules() if module is not None else ()
     wrappers = re.compile(r"(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(\.|$)")
     return {wrappers.sub("", name).rstrip("."): part for name, part in named}
+
+
+def find_new_norms(model: object) -> tuple[str, ...]:
+    """Return the names of BatchNorm layers whose running statistics are still those of a new layer."""
+    return tuple(
+        name
+        for name, layer in named_layers(model).items()
+        if isinstance(layer, _BatchNorm)
+        and layer.num_batches_tracked is not None
+        and not layer.num_batches_tracked
+        # Statistics may also be written by hand, or come from a file that has no counter.
+        and not bool(layer.running_mean.any())  # type: ignore[union-attr]
+        and bool((layer.running_var == 1).all())  # type: ignore[union-attr]
+    )
 
 
 def check_layer(at: object) -> None:

@@ -1,5 +1,6 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -20,6 +21,8 @@ from effdeg.cli._output import check_plot, print_json, print_notes, write
 if TYPE_CHECKING:
     from effdeg._models.inference import Model
 
+_LABEL_FREE = "confidence, entropy, nuclear_norm or disagreement"
+
 
 @o.unbundle
 def compare(
@@ -35,10 +38,7 @@ def compare(
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
     proxy: Annotated[
         list[str] | None,
-        o.option(
-            help="Also list this measure, such as confidence, entropy, nuclear_norm or disagreement (with the other "
-            "models); repeat for several."
-        ),
+        o.option(help=f"Also list this measure, such as {_LABEL_FREE} (with the other models); repeat for several."),
     ] = None,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
@@ -72,12 +72,14 @@ def compare(
     if json:
         results = {name: table.to_dict()["results"] for name, table in tables.items()}
         print_json(comparison.to_dict() | ({"proxies": results} if proxy else {}))
-    console.print(_make_table(comparison))
+    console.print(_make_table(comparison, console.width // 6))
     if tables:
         console.print(_make_proxy_table(comparison, tables))
     console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
+    if not tables:
+        console.print(f"other measures that need no labels: --proxy {_LABEL_FREE}")
     print_notes(console, comparison.warnings())
     if plot is not None:
         write(plot, partial(write_figure, comparison.plot()), console)
@@ -130,18 +132,17 @@ def _evaluate(
     return found
 
 
-def _make_table(comparison: "effdeg.Comparison") -> Table:
+def _make_table(comparison: "effdeg.Comparison", name_width: int) -> Table:
     from effdeg._utils.statistics import format_interval
 
-    what = "normalized effective degree" if comparison.normalized else "effective degree"
-    table = Table(title=f"{what}, simplest first", title_justify="left")
+    table = Table(title=escape(f"{comparison.describe()}, simplest first"), title_justify="left")
     for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
         table.add_column(column, overflow="fold", no_wrap=column == "value")
     apart = comparison.above_simplest()
     for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
         value = measured.estimate(normalized=comparison.normalized)[0]
         interval = format_interval(*measured.interval(normalized=comparison.normalized))
-        row = [str(rank), escape(name), f"{value:.4g}", interval]
+        row = [str(rank), escape(_break(name, name_width)), f"{value:.4g}", interval]
         if (difference := apart.get(name)) is not None:
             row.append(f"{difference.value:.3g} ({format_interval(*difference.interval)})")
             row.append("yes" if difference.significant else "no")
@@ -151,9 +152,19 @@ def _make_table(comparison: "effdeg.Comparison") -> Table:
     return table
 
 
+def _break(name: str, width: int) -> str:
+    """Break a long name between its words, since rich would break it anywhere."""
+    lines = [""]
+    for word in re.findall(r"[^-_/]*[-_/]?", name):
+        if lines[-1] and len(lines[-1] + word) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(lines)
+
+
 def _make_proxy_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
     """Make a table of its own for proxies: next to the intervals there is no room for them."""
-    table = Table(title="other measures", title_justify="left")
+    table = Table(title="other measures (±: standard error)", title_justify="left")
     proxies = list(tables[comparison.ranking[0]])
     for column in ("model", *proxies):
         table.add_column(column.replace("_", "\n"), overflow="fold")

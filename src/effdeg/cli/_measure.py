@@ -76,7 +76,9 @@ def _make_table(name: str, measured: "effdeg.Measurement") -> Table:
     from effdeg._utils.statistics import format_estimate, format_interval
 
     settings = measured.settings
-    table = Table(title=escape(name), show_header=False, title_justify="left")
+    table = Table(
+        title=escape(name), show_header=False, title_justify="left", caption="±: standard error", caption_justify="left"
+    )
     for _ in range(3):
         table.add_column(overflow="fold")  # names of classes may be long
     for normalized, label in ((False, "effective degree"), (True, "normalized")):

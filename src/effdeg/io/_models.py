@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as consume_prefix
 
 from effdeg._models.inference import Model
-from effdeg._utils.checks import shorten
+from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.imports import find_code, importing_from_here, require
 from effdeg.io._data import read_file, read_safetensors, read_torch
 
@@ -111,11 +111,13 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     # Only load_state_dict knows what is missing: it fills in what old checkpoints did not have.
     judged = model.load_state_dict({name: state[name] for name in state.keys() - shapes.keys()}, strict=False)
     missing, unexpected = set(judged.missing_keys) - shapes.keys(), set(judged.unexpected_keys)
-    problems = [
-        f"{len(names)} weights of the {here} are not in the {there} ({shorten(sorted(names))})"
-        for names, here, there in ((missing, "model", "file"), (unexpected, "file", "model"))
-        if names
-    ]
+    problems = []
+    for keys, here, there in ((missing, "model", "file"), (unexpected, "file", "model")):
+        # load_state_dict calls BatchNorm's counters unexpected, but never missing.
+        names = sorted(name for name in keys if not name.endswith("num_batches_tracked"))
+        if names:
+            count = f"{pluralize(len(names), 'weight')} of the {here} {'is' if len(names) == 1 else 'are'}"
+            problems.append(f"{count} not in the {there} ({shorten(names)})")
     if shapes:
         problems.append(f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})")
     return ", ".join(problems)

@@ -14,6 +14,7 @@ from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
 from effdeg.measure._estimator import measure
 from effdeg.measure._measurement import Measurement
+from effdeg.measure._record import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,6 +113,16 @@ class Comparison:
         """Return, for every model but the simplest, how much more complex it is than the simplest."""
         return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
 
+    def describe(self) -> str:
+        """Describe what the models are compared by, such as ``normalized effective degree of the probabilities``."""
+        output = self._settings.output
+        values = {"softmax": "the probabilities", "sigmoid": "the probabilities", "identity": "the raw outputs"}
+        return f"{'normalized ' if self.normalized else ''}effective degree of {values.get(str(output), output)}"
+
+    @property
+    def _settings(self) -> Settings:
+        return next(iter(self.measurements.values())).settings
+
     def plot(self, *, theme: str = "light") -> "Figure":
         """Draw the ranking with its intervals. Needs ``effdeg[plots]``."""
         from effdeg.plots import plot_comparison
@@ -149,8 +160,18 @@ class Comparison:
         return "\n".join([*lines, *self.warnings()])
 
     def warnings(self) -> list[str]:
-        """List every note of the measurements once, with the names of the models that it is about."""
+        """List notes on the comparison, and each of the measurements once, with the names of its models."""
         about: dict[str, list[str]] = {}
+        if self.normalized and self._settings.output == "softmax":
+            about[
+                "this is of the probabilities. The normalized value that follows the gap of ConvNets is that of the "
+                "logits: use output='identity'."
+            ] = self.ranking
+        if silent := [name for name, measurement in self.measurements.items() if _is_uniform(measurement)]:
+            about[
+                f"predictions are nearly uniform, each of {self._settings.outputs[0]} classes about as likely as the "
+                "others. Such a model is simple because it says nothing; it may not be trained."
+            ] = silent
         for name, measurement in self.measurements.items():
             for note in measurement.warnings():
                 about.setdefault(note.removeprefix("note: "), []).append(name)
@@ -172,7 +193,7 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
     Args:
         models: The models by name, at least two.
         inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
-        normalized: Compare the normalized effective degree.
+        normalized: Compare the normalized effective degree; that of the logits needs ``output="identity"``.
         **settings: Any setting of :func:`effdeg.measure` except ``tolerance``, for all models.
 
     Returns:
@@ -219,6 +240,14 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         with naming(name):
             measured[name] = measure(model, examples, **settings, progress=progress and title)
     return Comparison.of(measured, normalized=normalized)
+
+
+def _is_uniform(measurement: Measurement) -> bool:
+    """Return whether the mean confidence is hardly above 1 / classes: by half of it, or by 0.05 with few classes."""
+    if measurement.confidence is None:
+        return False
+    uniform = 1 / measurement.settings.outputs[0]
+    return measurement.confidence < uniform + min(uniform / 2, 0.05)
 
 
 @contextmanager

@@ -53,7 +53,8 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     """Fit polynomials to values and summarize each path.
 
     The columns are the effective degree, raw and normalized; ``missed``, the sum of squares that the fit misses, and
-    ``variation``, the sum of squares around the mean; ``spectrum``, |c_k| averaged over outputs, for each degree k.
+    ``variation``, the sum of squares around the mean; ``confidence``, the largest value, averaged over nodes;
+    ``spectrum``, |c_k| averaged over outputs, for each degree k.
     """
     # Fit on the device of the values, unless it has no float64.
     values = values.to("cpu" if values.device.type == "mps" else values.device)
@@ -71,6 +72,7 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
         "effective_degree_normalized": normalized if components is None else normalized / share_of_components(values),
         "missed": (values - evaluate(coefficients, alpha, settings.basis)).square().sum((-2, -1)),
         "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
+        "confidence": given.amax(-1).double().mean(-1),
         "spectrum": coefficients.abs().mean(-1),
     })
     # NaN or infinite outputs become rows of NaN, which `check_finite` reports.
@@ -79,7 +81,7 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
 
 def summary_widths(degree: int) -> dict[str, int | None]:
     """Return the columns of :func:`summarize` with their widths."""
-    numbers = ("effective_degree", "effective_degree_normalized", "missed", "variation")
+    numbers = ("effective_degree", "effective_degree_normalized", "missed", "variation", "confidence")
     return {**dict.fromkeys(numbers), "spectrum": degree + 1}
 
 
@@ -196,6 +198,7 @@ def measure(
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
     """Average the columns of :func:`summarize` over paths."""
     missed, variation = table["missed"].sum().item(), table["variation"].sum().item()
+    are_classes = settings.output == "softmax" and len(settings.outputs) == 1
     stderr = [mean_and_stderr(column)[1] for column in table["spectrum"].unbind(1)]
     return Measurement(
         per_path=table["effective_degree"].clone(),
@@ -205,6 +208,7 @@ def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measu
         spectrum_stderr=table.rows.new_tensor(stderr),
         residual=missed / variation if variation > 0 else 0.0,
         settings=settings,
+        confidence=table["confidence"].mean().item() if are_classes else None,
     )
 
 

@@ -50,6 +50,8 @@ class Measurement:
         residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few percent,
             the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
         settings: What was measured, and how.
+        confidence: The largest probability, averaged over the nodes of all paths; None if the values are not those of
+            one softmax.
         RESIDUAL_LIMIT: Above this residual a measurement warns.
         UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/estimator.md this limit catches all
             values that are more than 5% off (the residual catches less than half of them), and many that are not.
@@ -74,6 +76,7 @@ class Measurement:
     spectrum_stderr: Float[Tensor, " degrees"]
     residual: float
     settings: Settings
+    confidence: float | None = None
 
     def estimate(self, *, normalized: bool = False) -> tuple[float, float]:
         """Return the mean over paths and its standard error, raw or normalized."""
@@ -149,7 +152,8 @@ class Measurement:
         if file.suffix == ".safetensors":
             from safetensors.torch import save
 
-            header = {"format": FORMAT, "residual": self.residual, "settings": asdict(self.settings)}
+            numbers = {"residual": self.residual, "confidence": self.confidence}
+            header = {"format": FORMAT, **numbers, "settings": asdict(self.settings)}
             tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
             write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
         else:
@@ -185,13 +189,14 @@ class Measurement:
                 name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
             }
             found = {name: _tensor(name, tensors[name]) for name in _TENSORS}
-            return cls(**found, residual=header["residual"], settings=Settings(**settings))
+            confidence = header.get("confidence")  # older files have none
+            return cls(**found, residual=header["residual"], settings=Settings(**settings), confidence=confidence)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{file} is a measurement that was changed or damaged: {error}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers and lists, the summary first."""
-        summary = ("value", "stderr", "normalized", "normalized_stderr", "residual", "upper_half")
+        summary = ("value", "stderr", "normalized", "normalized_stderr", "residual", "upper_half", "confidence")
         everything: dict[str, Any] = replace_nonfinite({
             "format": FORMAT,
             **{name: getattr(self, name) for name in summary},
@@ -245,6 +250,11 @@ class Measurement:
             )
         if problem := describe_rounding(settings.dtype):
             yield problem
+        if settings.new_norms:
+            yield (
+                f"no batch has given running statistics to {pluralize(len(settings.new_norms), 'BatchNorm layer')} "
+                f"({shorten(settings.new_norms)}): the network was not trained, or was saved or loaded without them."
+            )
         # No more than the rounding of the outputs and of the damped fit.
         eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
         if self.value <= settings.degree * (eps + settings.damping / settings.nodes) * float(self.spectrum[0]):

@@ -14,7 +14,7 @@ from torch import Tensor
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
-from effdeg._models.layers import as_module
+from effdeg._models.layers import as_module, find_new_norms
 from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, LayerPaths, Space
@@ -113,6 +113,7 @@ class PathRunner:
             dtype=dtype,
             model=self.model,
             fingerprint=fingerprint,
+            new_norms=find_new_norms(self._runner.model),
         )
 
     def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:

@@ -12,7 +12,7 @@ from effdeg._utils.checks import pluralize
 from effdeg._version import __version__
 
 _DESCRIPTIVE = {
-    *("model", "tensor", "other_tensors", "tolerance", "version"),
+    *("model", "tensor", "other_tensors", "tolerance", "version", "new_norms"),
     *("data", "weights", "weights_sha256", "preprocessing"),
 }
 """Settings in which comparable measurements may differ."""
@@ -26,6 +26,7 @@ class PathRecord(PathSettings):
     dtype: str
     model: str
     fingerprint: str
+    new_norms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check nothing: a record describes what was measured."""
@@ -48,6 +49,7 @@ class Settings(FitSettings, PathRecord):
         outputs: The shape of the fitted values of one example.
         fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. It is the same for
             any model, batch size and number of processes, and differs for other data or other preprocessing.
+        new_norms: The BatchNorm layers that no batch has given running statistics.
         version: The version of effdeg.
         data: The source of the examples. The command line fills in this field and the following ones.
         weights: The file of the weights.

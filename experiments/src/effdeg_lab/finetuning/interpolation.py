@@ -1,7 +1,8 @@
 """Weights between a pretrained and a fine-tuned model, and means of several fine-tuned models."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,13 +19,14 @@ ALPHAS = tuple(step / 10 for step in range(11))
 def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
     """Return (1 − α) start + α end, of state dicts of one model (WiSE-FT; Wortsman et al., 2022).
 
-    Floats are interpolated and returned in float32, or in float64 if either is float64; both ends are exact, and so are
-    values that are equal in both, even infinite ones. Integers and booleans, such as the number of batches that
-    BatchNorm has seen, are those of ``end``, the fine-tuned model; the running statistics of BatchNorm are
+    Floats are interpolated and returned in float32, or in float64 if either is float64. Those of both ends are exact,
+    and so are values that are equal in both, even infinite ones. Integers and booleans, such as the number of batches
+    that BatchNorm has seen, are those of ``end``, the fine-tuned model; the running statistics of BatchNorm are
     interpolated.
 
     Raises:
         ValueError: If the state dicts differ in keys, shapes or kinds or hold more than tensors, or α is not in [0, 1].
+        TypeError: If one is not a state dict.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha}: expected a number from 0, the start, to 1, the fine-tuned model.")
@@ -34,8 +36,10 @@ def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
         if _is_mixed(fine_tuned):
             kind = torch.promote_types(torch.promote_types(start[name].dtype, fine_tuned.dtype), torch.float32)
             first, last = start[name].detach().to(fine_tuned.device, kind), fine_tuned.detach().to(kind)
-            # Infinities, as in masks of attention, would become NaN.
-            mixed[name] = torch.where(first == last, last, (1 - alpha) * first + alpha * last)
+            if alpha in {0, 1}:  # 0 · NaN is NaN
+                mixed[name] = (last if alpha else first).clone()
+            else:  # infinities, as in masks of attention, would become NaN
+                mixed[name] = torch.where(first == last, last, (1 - alpha) * first + alpha * last)
         else:
             mixed[name] = fine_tuned.detach().clone()
     return mixed
@@ -43,10 +47,8 @@ def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
 
 def check_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Raise unless two state dicts have the same keys, and tensors of the same shapes and kinds under them."""
-    for name, value in (*first.items(), *second.items()):
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            raise ValueError(f"{name} is of type {kind}, not a tensor: give the state dict, not the whole checkpoint.")
+    _check_state(first)
+    _check_state(second)
     problems = [f"{name} is only in the first" for name in first if name not in second]
     problems += [f"{name} is only in the second" for name in second if name not in first]
     for name in first.keys() & second.keys():
@@ -60,14 +62,34 @@ def check_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
         raise ValueError(f"these are not state dicts of one model: {shown}.")
 
 
+def _check_state(state: object) -> None:
+    if not isinstance(state, Mapping):
+        raise TypeError(f"expected a state dict, model.state_dict(), not a {type(state).__name__}.")
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise ValueError(f"{name} is of type {kind}, not a tensor: give the state dict, not the whole checkpoint.")
+
+
 def measure_curve(
     start: State, end: State, evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]]
 ) -> list[dict[str, float]]:
-    """Evaluate the weights between two models: one row for each α, with α under ``alpha`` and what was returned."""
-    return [{"alpha": alpha, **evaluate(interpolate(start, end, alpha))} for alpha in ALPHAS]
+    """Evaluate the weights between two models: one row for each α, with α under ``alpha`` and what was returned.
+
+    Both ends are copied first, so they may be the ``state_dict()`` of the model that ``evaluate`` loads weights into.
+    """
+    # At its ends, an interpolation is a copy.
+    start, end = interpolate(start, end, 0), interpolate(start, end, 1)
+    return [{"alpha": alpha, **_check_row(evaluate(interpolate(start, end, alpha)))} for alpha in ALPHAS]
 
 
-def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
+def _check_row(found: object) -> Mapping[str, float]:
+    if not isinstance(found, Mapping):
+        raise TypeError(f"evaluate must return a dict, such as {{'test': 0.9}}, not a {type(found).__name__}.")
+    return found
+
+
+def dominates(curve: Iterable[Iterable[float]], other: Iterable[Iterable[float]], *, margin: float = 0.0) -> bool:
     """Return whether a curve of points (x, y), both better if larger, lies above another one everywhere.
 
     A curve *covers* a point if the line through the curve's points, in their order, somewhere reaches at least the same
@@ -76,19 +98,30 @@ def dominates(curve: Sequence[Point], other: Sequence[Point], *, margin: float =
     cross, or are equal to within the margin.
 
     Args:
-        curve: By α, the accuracy in distribution and the mean accuracy under shifts, for example.
+        curve: By α, the accuracy in distribution and the mean accuracy under shifts, for example; also an N × 2 array.
         other: The points of another method, not necessarily at the same α.
         margin: Differences below this do not count, in both x and y.
 
     Raises:
-        ValueError: If a curve is empty or has numbers that are not finite, or the margin is negative.
+        ValueError: If a curve is empty or is not of points of two finite numbers, or the margin is negative.
     """
-    for points in (curve, other):
-        if not points or not all(math.isfinite(number) for point in points for number in point):
-            raise ValueError(f"expected at least one point (x, y), all finite; given {list(points)}.")
     if not margin >= 0:
         raise ValueError(f"margin={margin}: expected at least 0.")
-    return covers(curve, other, margin=margin) and not covers(other, curve, margin=margin)
+    one, two = _as_points(curve), _as_points(other)
+    return covers(one, two, margin=margin) and not covers(two, one, margin=margin)
+
+
+def _as_points(curve: Iterable[Iterable[float]]) -> list[Point]:
+    try:
+        points = [(float(x), float(y)) for x, y in curve]
+    except (TypeError, ValueError):
+        points = []
+    if not points or not all(math.isfinite(number) for point in points for number in point):
+        raise ValueError(
+            "expected at least one point (x, y), all finite, such as [(row['test'], row['shifted']) for row in rows]; "
+            f"given {reprlib.repr(curve)}."
+        )
+    return points
 
 
 def covers(curve: Sequence[Point], other: Sequence[Point], *, margin: float = 0.0) -> bool:
@@ -111,17 +144,50 @@ def _reaches(start: Point, end: Point, corner: Point) -> bool:
     return low <= high
 
 
-def uniform_soup(states: Iterable[State]) -> dict[str, Tensor]:
+def uniform_soup(states: Iterable[State] | Mapping[str, State]) -> dict[str, Tensor]:
     """Return the mean of state dicts of one model; integers and booleans are those of the last.
 
-    The states are read one by one, so an iterator that loads them keeps few in memory.
+    An iterator is read one by one: if it loads the states, few are in memory.
+
+    Args:
+        states: State dicts of one model, by name or not.
+
+    Raises:
+        ValueError: If there are none, they are not of one model, have NaN, or share memory with each other.
     """
     soup = dict[str, Tensor]()
-    for count, state in enumerate(states, start=1):
-        soup = interpolate(soup or state, state, 1 / count)
+    named = (
+        states.items() if isinstance(states, Mapping) else ((f"state {n}", s) for n, s in enumerate(states, start=1))
+    )
+    if isinstance(states, Collection):
+        named = _check_apart(dict(named)).items()
+    for count, (name, state) in enumerate(named, start=1):
+        soup = interpolate(soup or state, _check_numbers(name, state), 1 / count)
     if not soup:
         raise ValueError("a soup needs at least one state dict; given none.")
     return soup
+
+
+def _check_numbers(name: str, state: State) -> State:
+    _check_state(state)
+    if wrong := [weight for weight, value in state.items() if bool(value.isnan().any())]:
+        raise ValueError(f"{name} has NaN in {wrong[0]}, and so would the soup: leave it out.")
+    return state
+
+
+def _check_apart(states: dict[str, State]) -> dict[str, State]:
+    """Raise if a model was saved several times without copies: then all its states have the last weights."""
+    owners = dict[int, str]()
+    for name, state in states.items():
+        _check_state(state)
+        for weight, value in state.items():
+            # The address of an empty tensor is 0.
+            if value.numel() and (owner := owners.setdefault(value.data_ptr(), name)) != name:
+                raise ValueError(
+                    f"{owner} and {name} share the memory of {weight}, so it is the same in both. Copy each when it is "
+                    "saved: {key: value.clone() for key, value in model.state_dict().items()}."
+                )
+    return states
 
 
 @dataclass(frozen=True)
@@ -140,21 +206,38 @@ def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) ->
     Models are tried from the best to the worst, and each stays if the mean with it scores higher than without.
 
     Args:
-        states: State dicts of one model, by name. A mapping that loads them on access keeps few in memory.
+        states: State dicts of one model, by name. They are copied before any is scored.
         score: Scores a state dict, on held-out examples that are used for nothing else; higher is better.
+
+    Raises:
+        ValueError: As :func:`uniform_soup` does, or if a score is not a number.
+        TypeError: If the states have no names, or a score is no number at all.
     """
+    if not isinstance(states, Mapping):
+        raise TypeError(f"states must be a dict of state dicts by name, not a {type(states).__name__}.")
     if not states:
         raise ValueError("a soup needs at least one state dict; given none.")
-    scores = {name: float(score(states[name])) for name in states}
+    kept = {
+        name: {key: value.detach().clone() for key, value in _check_numbers(name, state).items()}
+        for name, state in _check_apart(dict(states)).items()
+    }
+    scores = {name: _as_number(score(kept[name])) for name in kept}
     if wrong := [name for name, value in scores.items() if math.isnan(value)]:
         raise ValueError(f"the score of {', '.join(wrong)} is not a number.")
     first, *rest = sorted(scores, key=scores.__getitem__, reverse=True)
-    names, best, soup = [first], scores[first], uniform_soup([states[first]])
+    names, best, soup = [first], scores[first], uniform_soup([kept[first]])
     for name in rest:
-        tried = interpolate(soup, states[name], 1 / (len(names) + 1))
-        if (found := float(score(tried))) > best:
+        tried = interpolate(soup, kept[name], 1 / (len(names) + 1))
+        if (found := _as_number(score(tried))) > best:
             names, best, soup = [*names, name], found, tried
     return Soup(soup, tuple(names), best, scores)
+
+
+def _as_number(found: Any) -> float:
+    try:
+        return float(found)
+    except (TypeError, ValueError):
+        raise TypeError(f"score must return a number; it returned {reprlib.repr(found)}.") from None
 
 
 def _is_mixed(tensor: Tensor) -> bool:
