@@ -1,6 +1,7 @@
 """Interpolated weights, curves that dominate each other, and soups."""
 
 import math
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -266,3 +267,14 @@ def test_states_with_nan_are_refused_in_soups_by_name():
             make(states)
     with pytest.raises(ValueError, match="state 2 has NaN in w"):
         uniform_soup(iter(states.values()))
+
+
+def test_a_greedy_soup_can_load_states_one_at_a_time():
+    class Loaded(UserDict):
+        def __getitem__(self, name):
+            loaded.append(name)
+            return {"w": torch.tensor([self.data[name]])}
+
+    loaded = []
+    soup = greedy_soup(Loaded(one=1.0, two=2.0), lambda state: state["w"].item())
+    assert (soup.names, loaded) == (("two",), ["one", "two", "two", "one"])

@@ -206,7 +206,8 @@ def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) ->
     Models are tried from the best to the worst, and each stays if the mean with it scores higher than without.
 
     Args:
-        states: State dicts of one model, by name. They are copied before any is scored.
+        states: State dicts of one model, by name. Those of a dict are copied before any is scored; another mapping,
+            which loads them on access, keeps few in memory.
         score: Scores a state dict, on held-out examples that are used for nothing else; higher is better.
 
     Raises:
@@ -217,11 +218,13 @@ def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) ->
         raise TypeError(f"states must be a dict of state dicts by name, not a {type(states).__name__}.")
     if not states:
         raise ValueError("a soup needs at least one state dict; given none.")
-    kept = {
-        name: {key: value.detach().clone() for key, value in _check_numbers(name, state).items()}
-        for name, state in _check_apart(dict(states)).items()
-    }
-    scores = {name: _as_number(score(kept[name])) for name in kept}
+    kept: Mapping[str, State] = states
+    if isinstance(states, dict):
+        kept = {
+            name: {key: value.detach().clone() for key, value in state.items()}
+            for name, state in _check_apart(states).items()
+        }
+    scores = {name: _as_number(score(_check_numbers(name, kept[name]))) for name in kept}
     if wrong := [name for name, value in scores.items() if math.isnan(value)]:
         raise ValueError(f"the score of {', '.join(wrong)} is not a number.")
     first, *rest = sorted(scores, key=scores.__getitem__, reverse=True)
