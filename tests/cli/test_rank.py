@@ -45,6 +45,7 @@ def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
     assert "they hold text: [note]" in out
     best, second = list(expected.scores)[:2]
     assert str(expected.compare(best, second)) in out
+    assert "The best measure and its runner-up were chosen on the same models: p is too small." in out
     assert f"{expected.scores[best].psi_by_axis['lr'].value:.2f}" in out
     assert str(expected.scores[best].worst_environment) in out
     assert "written: pool-ranking.png" in out
@@ -88,6 +89,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
     for name in ("noise 0.3", "noise 3"):
         assert str(expected.compare(name, "-noise 1")) in out
     assert "Not corrected for multiple comparisons" in out
+    assert "runner-up" not in out
     assert f"written: {figure}" in out.replace("\n", "")
     assert figure.exists()
     out = run(table, *chosen[:2], *FAST, "--no-plot")[1]
@@ -198,9 +200,26 @@ def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
 
 def test_columns_that_were_taken_as_measures_are_named(run, table):
     out = run(table, *FAST, "--no-plot")[1]
-    assert "every column of numbers is ranked: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
-    assert "those that describe how a model was trained with --by …, to leave them out" in " ".join(out.split())
-    assert "were named" not in run(table, *BY, *FAST, "--no-plot")[1]
+    assert "effdeg does not compute them: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
+    words = " ".join(out.split())
+    assert "how a model was trained with --by …, or the columns to rank with --measure …." in words
+    assert "does not compute" not in run(table, *BY, *FAST, "--no-plot", "--measure", "noise 1")[1]
+
+
+def test_the_runner_up_rises_with_the_gap_and_is_a_measure_of_effdeg(run, tmp_path):
+    gaps = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    columns = {"gap": gaps, "effective_degree": [1, 2, 3, 4, 5, 7, 6], "confidence": [8, 9, 7, 6, 5, 4, 3]}
+    columns |= {"lr": [1, 2, 3, 4, 5, 6, 7], "entropy": [7, 6, 5, 4, 3, 2, 1]}
+
+    def test(*names):
+        lines = zip(*(columns[name] for name in names), strict=True)
+        (tmp_path / "pool.csv").write_text("\n".join(",".join(map(str, line)) for line in [names, *lines]))
+        comparisons = json.loads(run(tmp_path / "pool.csv", *FAST, "--json")[1])["comparisons"]
+        return [(each["measure"], each["other"]) for each in comparisons]
+
+    assert test("gap", "effective_degree", "confidence", "lr") == [("effective_degree", "-confidence")]
+    assert test("gap", "effective_degree", "lr") == [("lr", "effective_degree")]
+    assert test("gap", "effective_degree", "entropy") == []
 
 
 def test_files_that_cannot_be_ranked(run, tmp_path):

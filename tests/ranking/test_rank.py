@@ -266,4 +266,15 @@ def test_the_accuracies_that_a_gap_is_made_of_are_not_ranked_unless_named():
     table = {**columns, "degree": [1.0, 2.0, 3.0]}
     assert [*rank(table, resamples=100).scores] == ["degree"]
     assert [*rank(table, measures=["train_accuracy"], resamples=100).scores] == ["train_accuracy"]
-    assert {*rank(table, target="test_accuracy", resamples=100).scores} == {"degree", "train_accuracy"}
+    assert {*rank(table, target="test_accuracy", resamples=100).scores} == {"degree", "-train_accuracy"}
+
+
+def test_by_default_measures_for_which_larger_is_better_are_reversed():
+    reversed_ = ["confidence", "nuclear_norm_test", "margin@10", "spectral_margin@50", "mixup_margin"]
+    plain = ["effective_degree_normalized@3", "effective_degree_random_pixels", "entropy", "sharpness@0.05", "margins"]
+    columns = dict.fromkeys([*reversed_, *plain, "gap"], [1.0, 3.0, 2.0])
+    ranking = rank(columns, resamples=100)
+    assert {*ranking.scores} == {*plain, *(f"-{name}" for name in reversed_)}
+    assert ranking.scores["-confidence"].kendall.value == -1
+    assert ranking.pool.guessed == ["margins"]
+    assert [*rank(columns, measures=["confidence"], resamples=100).scores] == ["confidence"]

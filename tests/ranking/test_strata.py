@@ -281,12 +281,13 @@ def test_a_random_search_has_no_neighbors_and_says_so():
 
 
 def test_columns_that_are_ranked_without_being_named_are_listed():
-    note = "no measures or hyperparameters were named, so every column of numbers is ranked: lr, decay, m, n, epochs."
-    assert f"note: {note}" in str(rank(random_search(), resamples=100))
-    by = rank(random_search(), hyperparameters=["lr", "decay", "epochs"], resamples=100)
-    assert set(by.scores) == {"m", "n"}
-    assert "were named" not in str(by)
-    assert "were named" not in str(rank(random_search(), measures=["m"], resamples=100))
+    note = "note: ranked because they hold numbers, although effdeg does not compute them: {}."
+    assert note.format("lr, decay, m, n, epochs") in str(rank(random_search(), resamples=100))
+    table = random_search() | {"margin@10_test": random_search()["m"]}
+    by = rank(table, hyperparameters=["lr", "decay", "epochs"], resamples=100)
+    assert set(by.scores) == {"m", "n", "-margin@10_test"}
+    assert note.format("m, n") in str(by)
+    assert "does not compute" not in str(rank(table, measures=["m"], resamples=100))
 
 
 @pytest.mark.parametrize("theme", THEMES)

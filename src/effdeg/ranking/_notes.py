@@ -29,10 +29,9 @@ def list_notes(ranking: "Ranking") -> list[str]:
     if pool.left_out:
         found.append(f"not ranked, since they hold text: {', '.join(pool.left_out)}")
     if pool.guessed:
-        columns = ", ".join([*pool.measures, *pool.undefined])
         found.append(
-            f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name those "
-            "that describe how a model was trained with hyperparameters=…, to leave them out"
+            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
+            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
         )
     return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
 

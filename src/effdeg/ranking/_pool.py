@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from effdeg import proxies
 from effdeg._utils.checks import pluralize, suggest
 from effdeg.ranking._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows, keep_rows
 from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
 _ACCURACIES = {"train_accuracy", "test_accuracy"}
+# What effdeg measures and for which larger is better, or not; further letters in a column's name say on which examples.
+_MEASURED = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
+_MEASURED |= {"gap": False} | dict.fromkeys(_ACCURACIES, True)
+_EXAMPLES = ("_test", "_random_pixels")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,9 +39,9 @@ class Pool:
         levels: The value behind each code.
         clusters: The cluster 0, 1, … of each model; models of one cluster are resampled together.
         clustered_by: The hyperparameters whose combinations are the clusters, if they were named.
-        negated: Measures that were named with a leading minus.
+        negated: Measures with a leading minus: named so, or by default those of effdeg for which larger is better.
         left_out: Columns of text, which cannot be measures, if no measures were named.
-        guessed: Whether measures are all columns of numbers, since neither measures nor hyperparameters were named.
+        guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
         duplicates: The names of models whose rows are the same; the first of each group is in the pool.
         strata_by: The columns whose combinations are the strata.
         strata: The models of each stratum, by its name; empty without strata.
@@ -55,7 +60,7 @@ class Pool:
     clustered_by: Sequence[str] = ()
     negated: Sequence[str] = ()
     left_out: Sequence[str] = ()
-    guessed: bool = False
+    guessed: Sequence[str] = ()
     duplicates: Sequence[Sequence[str]] = ()
     strata_by: Sequence[str] = ()
     strata: Mapping[str, Indices] = field(default_factory=dict)
@@ -109,7 +114,7 @@ class Pool:
             levels={name: [self.levels[name][code] for code in kept] for name, (kept, _) in encoded.items()},
             clusters=_number_clusters([self.clusters[rows]], len(rows)),
             left_out=(),
-            guessed=False,
+            guessed=(),
             duplicates=(),
             strata={},
             left_out_strata={},
@@ -141,13 +146,16 @@ class Pool:
         roles = [target, *hyperparameters, *strata]
         if model is None and "model" in columns and "model" not in {*roles, *(measures or ())}:
             model = "model"
-        guessed, left_out = measures is None, []
+        guessed: list[str] = []
+        left_out: list[str] = []
         if measures is None:
             # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
             parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
             free = [name for name in columns if name not in {model, *roles, *parts}]
-            measures = [name for name in free if as_numbers(columns[name]) is not None]
-            left_out = [name for name in free if name not in measures]
+            numbers = [name for name in free if as_numbers(columns[name]) is not None]
+            left_out = [name for name in free if name not in numbers]
+            guessed = [name for name in numbers if _find_family(name) not in _MEASURED]
+            measures = [f"-{name}" if _MEASURED.get(_find_family(name)) else name for name in numbers]
         _check_known("measure", measures, columns, may_be_negated=True)
         sources = {name: name if name in columns else name[1:] for name in measures}
         _check_roles(target, hyperparameters, strata, model, sources.values())
@@ -173,7 +181,7 @@ class Pool:
         for name in (*hyperparameters, *strata):
             _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, columns, names)
         pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata)
-        return replace(pool, left_out=left_out, guessed=guessed and not hyperparameters, duplicates=duplicates)
+        return replace(pool, left_out=left_out, guessed=guessed, duplicates=duplicates)
 
     @classmethod
     def _encode(
@@ -225,6 +233,14 @@ class Pool:
 def format_cell(value: Any) -> str:
     """Format a cell for a reader: numbers without needless digits."""
     return f"{value:g}" if is_number(value) and value is not None else str(value)
+
+
+def _find_family(column: str) -> str:
+    """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
+    family = column.partition("@")[0]
+    for suffix in _EXAMPLES:
+        family = family.removesuffix(suffix)
+    return family
 
 
 def _check_list(kind: str, names: Sequence[str]) -> None:

@@ -78,7 +78,8 @@ def rank(
         target: The column to predict; larger is worse.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
             better. By default every column of numbers that has no other role, except the accuracies behind the gap
-            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target.
+            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target; effdeg's own columns
+            for which larger is better, such as ``confidence``, then have a leading minus.
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
             conditional information. Numbers are ordered by size; anything else has no order, and all pairs
             of its values count as neighbors.
