@@ -187,6 +187,31 @@ def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == [f"figure-{lr}.svg" for lr in ("0.01", "0.1", "0.3")]
 
 
+def test_only_models_that_fit_by_a_negated_target(run, table, tmp_path):
+    text = table.read_text().splitlines()
+    lines = [f"{line},{0.5 if index % 9 == 0 else 1},{index % 5}" for index, line in enumerate(text[1:])]
+    (tmp_path / "fit.csv").write_text("\n".join([f"{text[0]},train_accuracy,test_accuracy", *lines]))
+    out = " ".join(run("fit.csv", *FAST, "--no-plot")[1].split())
+    assert "3 of 27 models do not fit (train_accuracy below 0.99 or missing)" in out
+    assert "leave them out with --fit 0.99." in out
+    out = run("fit.csv", *FAST, "--no-plot", "--fit", "0.99", "--target=-test_accuracy")[1]
+    assert "24 models, " in out
+    assert "measures of -test_accuracy" in out
+    assert "note: left out: 3 models with a train_accuracy below 0.99" in out
+    assert "use --target -test_accuracy." in " ".join(
+        run("fit.csv", *FAST, "--no-plot", "--target", "test_accuracy")[1].split()
+    )
+
+
+def test_a_measure_that_only_one_stratum_leaves_defined(run, tmp_path):
+    lines = [f"{'a' if index < 8 else 'b'},{index * 7 % 8},{index * 5 % 8}" for index in range(15)]
+    (tmp_path / "pool.csv").write_text("\n".join(["recipe,m,gap", *lines, "b,,1"]))
+    code, out, _ = run("pool.csv", "--within", "recipe", *FAST)
+    assert code == 0
+    assert "m is not finite for model 16" in out
+    assert "recipe a: 8 models" in out
+
+
 def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
     text = table.read_text().splitlines()
     recipes = ["a/b", "a b", "c"]

@@ -209,12 +209,28 @@ def test_a_measure_that_one_stratum_leaves_undefined():
     assert advantage.value == pytest.approx(ranking.scores["fine"].kendall.value - ranking.scores["flat"].kendall.value)
 
 
+def test_a_missing_value_leaves_a_measure_undefined_in_its_stratum_and_in_the_combination():
+    table = random_search()
+    table["m"][1] = None  # of mixup
+    ranking = rank(table, measures=["m", "n"], strata=["recipe"], resamples=100)
+    assert ranking.scores["m"].undefined == "not finite for model 2: correlation undefined"
+    assert ranking.strata["mixup"].scores["m"].undefined == ranking.scores["m"].undefined
+    complete = rank(random_search(), measures=["m", "n"], strata=["recipe"], resamples=100)
+    assert ranking.strata["plain"].scores == complete.strata["plain"].scores
+    assert ranking.scores["n"] == complete.scores["n"]
+    assert str(ranking).count("not finite") == 1
+    alone = rank(table, measures=["m"], strata=["recipe"], resamples=100)
+    assert alone.strata["plain"].scores["m"].kendall.value == complete.strata["plain"].scores["m"].kendall.value
+    assert "no measure can be ranked over all strata." in str(alone)
+
+
 def test_all_measures_undefined():
     table = random_search()
     table |= {"a": [1.0] * 24, "b": [float(recipe == "mixup") for recipe in table["recipe"]]}
     ranking = rank(table, measures=["a", "b"], strata=["recipe"], variants={"both": ["a", "b"]}, resamples=100)
     assert "b is constant within each stratum" in str(ranking)
-    assert "no measure can be ranked." in str(ranking)
+    assert "no measure can be ranked over all strata." in str(ranking)
+    assert str(ranking).count("b is constant") == 1
     assert ranking.best == {}
     assert [list(inside.scores) for inside in ranking.strata.values()] == [["a", "b"]] * 2
 
@@ -249,6 +265,11 @@ def test_several_columns_of_strata():
             ValueError,
             r"no stratum of lr can be ranked \(0.63.*: 1 model, fewer than 5; .*; …\). Name a column",
         ),
+        (
+            {"strata": ["recipe"], "hyperparameters": ["batch"]},
+            ValueError,
+            "plain: 12 models of 2 configurations, fewer than 3.* Name every hyperparameter in which models differ",
+        ),
         ({"strata": ["recipes"]}, ValueError, "no column 'recipes' for the stratum. Did you mean 'recipe'"),
         ({"strata": ["gap"]}, ValueError, "'gap' is given as the target and as a stratum"),
         ({"strata": ["m"]}, ValueError, "'m' is given as a stratum and as a measure"),
@@ -257,7 +278,7 @@ def test_several_columns_of_strata():
     ],
 )
 def test_mistakes(settings, error, message):
-    table = random_search() | {"missing": ["a", "a", None] + ["a"] * 21}
+    table = random_search() | {"missing": ["a", "a", None] + ["a"] * 21, "batch": [1, 1, 2, 2] * 6}
     with pytest.raises(error, match=message):
         rank(table, measures=["m"], resamples=100, **settings)
 

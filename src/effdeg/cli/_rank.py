@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class RankOptions:
     """Which columns to rank and how, under the names of :func:`ranking.rank`'s arguments."""
 
-    target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
+    target: Annotated[
+        str, typer.Option(help="The column to predict; larger is worse. A leading minus reverses it.")
+    ] = "gap"
     hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; repeat for several.")] = None
     clusters: Annotated[
         list[str] | None,
@@ -50,6 +52,9 @@ class RankOptions:
     variants: Annotated[
         list[str] | None,
         o.option(help="Correct the best of several variants for the choice: NAME=PATTERN, as in 'sharpness=sharp*'."),
+    ] = None
+    fit: Annotated[
+        float | None, o.option(help="Leave out models whose train_accuracy is below this, such as 0.99.")
     ] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
     level: Annotated[float, typer.Option(help="The confidence level of the intervals.")] = 0.95
@@ -89,7 +94,7 @@ def rank(
     if options.variants:
         given["variants"] = _read_variants(options.variants)
     ranked = ranking.rank(table, **given)
-    if not ranked.pool.measures:
+    if not any(each.pool.measures for each in (ranked, *ranked.strata.values())):
         reasons = [f"{name} is {reason.partition(':')[0]}" for name, reason in ranked.pool.undefined.items()]
         raise ValueError(
             f"no measure in {table} can be ranked: {'; '.join(reasons)}. A correlation needs numbers that differ."

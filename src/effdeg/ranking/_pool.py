@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from effdeg import proxies
-from effdeg._utils.checks import pluralize, suggest
+from effdeg._utils.checks import check_number, pluralize, suggest
 from effdeg.ranking._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows, keep_rows
 from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
-_ACCURACIES = {"train_accuracy", "test_accuracy"}
+FITTED = "train_accuracy"
+"""The column with the accuracy on the training examples."""
+FITS = 0.99
+"""The training accuracy from which on a model counts as one that fits, unless another is given."""
+_ACCURACIES = {FITTED, "test_accuracy"}
 # What effdeg measures and for which larger is better, or not; further letters in a column's name say on which examples.
 _MEASURED = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
 _MEASURED |= {"gap": False} | dict.fromkeys(_ACCURACIES, True)
@@ -33,8 +37,8 @@ class Pool:
         names: The models' names, or the numbers of their rows.
         target: The name of the column that measures should predict.
         gaps: Its value for each model.
-        measures: The values of each measure that can be ranked: finite for all models and not constant.
-        undefined: Why each of the other measures cannot be ranked.
+        values: The values of each measure, nan where one is missing.
+        undefined: Why some of the measures cannot be ranked.
         hyperparameters: The codes 0, 1, … of each hyperparameter: numbers in increasing order, anything else by name.
         levels: The value behind each code.
         clusters: The cluster 0, 1, … of each model; models of one cluster are resampled together.
@@ -43,6 +47,9 @@ class Pool:
         left_out: Columns of text, which cannot be measures, if no measures were named.
         guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
         duplicates: The names of models whose rows are the same; the first of each group is in the pool.
+        fit: The training accuracy that a model needs to be in the pool, if one was given.
+        below_fit: The models that do not reach it and are left out; without ``fit`` the models of the pool whose
+            training accuracy is below 0.99.
         strata_by: The columns whose combinations are the strata.
         strata: The models of each stratum, by its name; empty without strata.
         left_out_strata: Why the models of other strata are not in the pool.
@@ -52,7 +59,7 @@ class Pool:
     names: Sequence[str]
     target: str
     gaps: Array
-    measures: Mapping[str, Array]
+    values: Mapping[str, Array]
     undefined: Mapping[str, str]
     hyperparameters: Mapping[str, Indices]
     levels: Mapping[str, Sequence[Any]]
@@ -62,6 +69,8 @@ class Pool:
     left_out: Sequence[str] = ()
     guessed: Sequence[str] = ()
     duplicates: Sequence[Sequence[str]] = ()
+    fit: float | None = None
+    below_fit: Sequence[str] = ()
     strata_by: Sequence[str] = ()
     strata: Mapping[str, Indices] = field(default_factory=dict)
     left_out_strata: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +78,11 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.gaps)
+
+    @property
+    def measures(self) -> dict[str, Array]:
+        """The values of each measure that can be ranked: finite for all models and not constant."""
+        return {name: values for name, values in self.values.items() if name not in self.undefined}
 
     @property
     def cluster_count(self) -> int:
@@ -98,24 +112,25 @@ class Pool:
         return f"{pluralize(self.cluster_count, 'combination')} of {join(names)}{within}"
 
     def select(self, stratum: str) -> "Pool":
-        """Return the pool of the models of one stratum; measures that are constant there are undefined."""
+        """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         rows = self.strata[stratum]
         names = [self.names[row] for row in rows]
-        measures = {name: values[rows] for name, values in self.measures.items()}
-        reasons = {name: _explain_undefined(values, names) for name, values in measures.items()}
+        values = {name: each[rows] for name, each in self.values.items()}
+        reasons = {name: _explain_undefined(each, names) for name, each in values.items()}
         encoded = {name: np.unique(codes[rows], return_inverse=True) for name, codes in self.hyperparameters.items()}
         return replace(
             self,
             names=names,
             gaps=self.gaps[rows],
-            measures={name: values for name, values in measures.items() if reasons[name] is None},
-            undefined={**self.undefined, **{name: reason for name, reason in reasons.items() if reason is not None}},
+            values=values,
+            undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes.reshape(-1) for name, (_, codes) in encoded.items()},
             levels={name: [self.levels[name][code] for code in kept] for name, (kept, _) in encoded.items()},
             clusters=_number_clusters([self.clusters[rows]], len(rows)),
             left_out=(),
             guessed=(),
             duplicates=(),
+            below_fit=(),
             strata={},
             left_out_strata={},
             stratum=stratum,
@@ -131,6 +146,7 @@ class Pool:
         clusters: Sequence[str] | None = None,
         model: str | None = None,
         strata: Sequence[str] = (),
+        fit: float | None = None,
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
         if target == "gap" and target not in columns and CHECKSUM in columns:
@@ -138,7 +154,8 @@ class Pool:
                 "the table has no column 'gap' for the target: a pool has one if both its data and its training "
                 "examples have labels. To rank by another column, name it: target=…."
             )
-        _check_known("target", [target], columns)
+        _check_known("target", [target], columns, may_be_negated=True)
+        given, target = target, target if target in columns else target[1:]
         _check_known("hyperparameter", hyperparameters, columns)
         _check_known("model column", [] if model is None else [model], columns)
         _check_known("stratum", strata, columns)
@@ -174,6 +191,13 @@ class Pool:
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(kept)}{once}.")
         duplicates = [[names[row] for row in rows] for rows in groups]
         columns, names = keep_rows(columns, kept), [names[row] for row in kept]
+        left_out_models: list[str] = []
+        if fit is not None:
+            _check_fit(fit, columns, names)
+            below = _find_below(columns, fit)
+            left_out_models = [names[row] for row in below]
+            kept = [row for row in range(len(names)) if row not in below]
+            columns, names = keep_rows(columns, kept), [names[row] for row in kept]
         _check_numbers("target", target, columns, names)
         _check_gaps(as_array(columns[target]), target, names)
         for name in sources.values():
@@ -181,7 +205,16 @@ class Pool:
         for name in (*hyperparameters, *strata):
             _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, columns, names)
         pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata)
-        return replace(pool, left_out=left_out, guessed=guessed, duplicates=duplicates)
+        return replace(
+            pool,
+            target=given,
+            gaps=pool.gaps if given == target else -pool.gaps,
+            left_out=left_out,
+            guessed=guessed,
+            duplicates=duplicates,
+            fit=fit,
+            below_fit=pool.below_fit if fit is None else left_out_models,
+        )
 
     @classmethod
     def _encode(
@@ -217,13 +250,14 @@ class Pool:
             names=names,
             target=target,
             gaps=as_array(columns[target]),
-            measures={name: value for name, value in values.items() if reasons[name] is None},
+            values=values,
             undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes for name, (codes, _) in encoded.items()},
             levels={name: levels for name, (_, levels) in encoded.items()},
             clusters=_number_clusters(codes, len(names)),
             clustered_by=list(clusters or ()),
             negated=[name for name in sources if name not in columns],
+            below_fit=[names[row] for row in _find_below(columns, FITS)],
             strata_by=list(strata),
             strata=dict(zip(groups, inside, strict=True)),
             left_out_strata=unfit,
@@ -274,10 +308,10 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
 def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str]) -> None:
     if len(unfit) == len(list(groups)):
         reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
-        raise ValueError(
-            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the "
-            "recipe that a model was trained by."
-        )
+        advice = "Name a column with few values, such as the recipe that a model was trained by."
+        if any("configuration" in reason for reason in unfit.values()):
+            advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+        raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
 
 
 def _check_roles(
@@ -311,6 +345,25 @@ def _reads_as_number(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _check_fit(fit: float, columns: Columns, names: Sequence[str]) -> None:
+    check_number("fit", fit, "it is the least training accuracy, such as 0.99")
+    if FITTED not in columns:
+        raise ValueError(f"fit={fit:g} needs a column {FITTED!r} in the table; a pool has one if train=… had labels.")
+    _check_numbers("column", FITTED, columns, names)
+    count = len(names) - len(_find_below(columns, fit))
+    if count < 3:
+        raise ValueError(
+            f"a ranking needs at least 3 models; with fit={fit:g}, {count} of {len(names)} are left, the others have a "
+            f"lower {FITTED}."
+        )
+
+
+def _find_below(columns: Columns, fit: float) -> list[int]:
+    """Return the rows whose training accuracy is below ``fit`` or missing; none if the table has no such column."""
+    accuracies = as_numbers(columns.get(FITTED, ()))
+    return [] if accuracies is None else [row for row, accuracy in enumerate(accuracies) if not accuracy >= fit]
 
 
 def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> None:

@@ -163,7 +163,7 @@ class Ranking:
         return [f"note: {each}." for each in list_warnings(self)]
 
     def notes(self) -> list[str]:
-        """Return all warnings except the advice to negate a measure, without periods."""
+        """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
         return list_notes(self)
 
     def rows(self) -> list[list[str]]:
@@ -208,7 +208,7 @@ class Ranking:
     def describe_intervals(self) -> str:
         """Describe where the intervals come from, without a period."""
         if not self.resampled:
-            return "no measure can be ranked"
+            return "no measure can be ranked" + (" over all strata" if self.strata else "")
         text = f"{self.level * 100:g}% intervals"
         if self.strata:
             text = f"models are compared within {join(self.pool.strata_by)} only; {text}"
