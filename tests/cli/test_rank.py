@@ -42,7 +42,7 @@ def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
         line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
         assert all(cell in line for cell in row)
     assert "constant is constant: correlation undefined" in out
-    assert "they hold text: [note]" in out
+    assert "it holds text: [note]" in out
     best, second = list(expected.scores)[:2]
     assert str(expected.compare(best, second)) in out
     assert "The best measure and its runner-up were chosen on the same models: p is too small." in out
@@ -119,6 +119,7 @@ def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cel
         (["--measure", "[note]"], "the measure '[note]' must be numbers, but model 1 has 'x'"),
         (["--against", "noise"], "--against noise is not known. Did you mean"),
         (["--against", "constant"], "--against constant is not known"),
+        (["--cluster", "lr"], "'lr' is not one of them. Name it with --by … too."),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot cannot be combined"),
         (["--within", "lrs"], "no column 'lrs' for the stratum. Did you mean 'lr'"),

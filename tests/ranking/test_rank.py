@@ -190,7 +190,7 @@ def test_what_cannot_be_ranked_says_why():
     assert ranking.scores["broken"].kendall is None
     text = str(ranking)
     assert "note: broken is not finite for models m3 and m7: correlation undefined." in text
-    assert "not ranked, since they hold text: comment" in text
+    assert "not ranked, since it holds text: comment" in text
     assert "nan" not in text.lower()
     assert "model" not in ranking.scores
     with pytest.raises(ValueError, match=r"'constant' cannot be compared by Kendall's tau: constant"):

@@ -274,7 +274,7 @@ def test_several_columns_of_strata():
         ({"strata": ["gap"]}, ValueError, "'gap' is given as the target and as a stratum"),
         ({"strata": ["m"]}, ValueError, "'m' is given as a stratum and as a measure"),
         ({"strata": "recipe"}, TypeError, r"strata must be a list of names, such as \['recipe'\], not a single string"),
-        ({"strata": ["missing"]}, ValueError, "the stratum 'missing' is missing for model 3; write a value"),
+        ({"strata": ["missing"]}, ValueError, "'missing' is missing for model 3; write a value, such as 'plain'"),
     ],
 )
 def test_mistakes(settings, error, message):

@@ -25,20 +25,30 @@ def list_warnings(ranking: "Ranking") -> list[str]:
 def list_notes(ranking: "Ranking") -> list[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    found = [f"{join(names)} are the same model: counted once" for names in pool.duplicates]
+    found = _describe_duplicates(pool.duplicates)
     found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
     if pool.fit is not None and pool.below_fit:
         models = pluralize(len(pool.below_fit), "model")
         found.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
     found += _describe_undefined(ranking)
-    if pool.left_out:
-        found.append(f"not ranked, since they hold text: {', '.join(pool.left_out)}")
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
+        found.append(
+            f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+        )
     if pool.guessed:
         found.append(
             f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
             "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
         )
     return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
+
+
+def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
+    described = [f"{join(names)} are the same model" for names in groups[:3]]
+    if len(groups) > 3:
+        described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+    return [f"{'; '.join(described)}: counted once"] if groups else []
 
 
 def _describe_undefined(ranking: "Ranking", known: Collection[str] = ()) -> list[str]:

@@ -44,7 +44,7 @@ class Pool:
         clusters: The cluster 0, 1, … of each model; models of one cluster are resampled together.
         clustered_by: The hyperparameters whose combinations are the clusters, if they were named.
         negated: Measures with a leading minus: named so, or by default those of effdeg for which larger is better.
-        left_out: Columns of text, which cannot be measures, if no measures were named.
+        left_out: Columns that cannot be measures, if no measures were named, with what they hold instead of numbers.
         guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
         duplicates: The names of models whose rows are the same; the first of each group is in the pool.
         fit: The training accuracy that a model needs to be in the pool, if one was given.
@@ -66,7 +66,7 @@ class Pool:
     clusters: Indices
     clustered_by: Sequence[str] = ()
     negated: Sequence[str] = ()
-    left_out: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     guessed: Sequence[str] = ()
     duplicates: Sequence[Sequence[str]] = ()
     fit: float | None = None
@@ -127,7 +127,7 @@ class Pool:
             hyperparameters={name: codes.reshape(-1) for name, (_, codes) in encoded.items()},
             levels={name: [self.levels[name][code] for code in kept] for name, (kept, _) in encoded.items()},
             clusters=_number_clusters([self.clusters[rows]], len(rows)),
-            left_out=(),
+            left_out={},
             guessed=(),
             duplicates=(),
             below_fit=(),
@@ -209,7 +209,7 @@ class Pool:
             pool,
             target=given,
             gaps=pool.gaps if given == target else -pool.gaps,
-            left_out=left_out,
+            left_out={name: _describe_content(columns[name], names) for name in left_out},
             guessed=guessed,
             duplicates=duplicates,
             fit=fit,
@@ -301,7 +301,7 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
         raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
     for name in clusters:
         if name not in hyperparameters:
-            hint = suggest(name, hyperparameters) if hyperparameters else "No hyperparameters were named."
+            hint = suggest(name, hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
             raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
 
 
@@ -329,14 +329,29 @@ def _check_roles(
 
 
 def _check_numbers(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
-    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
-    wrong = [row for row, cell in enumerate(columns[name]) if not is_number(cell)]
-    if wrong:
-        row = next((row for row in wrong if not _reads_as_number(columns[name][row])), wrong[0])
+    row = _find_text(columns[name])
+    if row is not None:
         raise ValueError(
             f"the {kind} {name!r} must be numbers, but model {names[row]} has {columns[name][row]!r}; write a number "
             "with a decimal point, or leave the cell empty if there is none."
         )
+
+
+def _find_text(column: Sequence[Any]) -> int | None:
+    """Return the first row that does not hold a number, or None."""
+    wrong = [row for row, cell in enumerate(column) if not is_number(cell)]
+    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    return next((row for row in wrong if not _reads_as_number(column[row])), wrong[0] if wrong else None)
+
+
+def _describe_content(column: Sequence[Any], names: Sequence[str]) -> str:
+    """Describe what a column holds that cannot be ranked."""
+    if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
+        return "True and False"
+    row = _find_text(column)
+    if row is None or not any(map(_reads_as_number, column)):
+        return "text"
+    return f"{column[row]!r} (model {names[row]}) among numbers"
 
 
 def _reads_as_number(cell: Any) -> bool:
@@ -377,8 +392,10 @@ def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> None:
 
 def _check_filled(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
     if missing := [model for model, cell in zip(names, columns[name], strict=True) if is_missing(cell)]:
-        which = _list_models(missing)
-        raise ValueError(f"the {kind} {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
+        example = "'plain'" if kind == "stratum" else "0 or 'off'"
+        raise ValueError(
+            f"the {kind} {name!r} is missing for {_list_models(missing)}; write a value, such as {example}."
+        )
 
 
 def _explain_undefined(values: Array, names: Sequence[str], strata: Iterable[Indices] = ()) -> str | None:

@@ -9,7 +9,7 @@ import numpy as np
 from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
-from effdeg.ranking._result import Ranking
+from effdeg.ranking._result import Ranking, Strata
 from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
 from effdeg.ranking._scores import STATISTICS, Score, Statistic, percentiles
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
@@ -120,7 +120,7 @@ def rank(
         name: _rank_pool(pool.select(name), counts[:, rows], level, seed, families)
         for name, rows in pool.strata.items()
     }
-    return replace(_rank_pool(pool, counts, level, seed, families), strata=inside)
+    return replace(_rank_pool(pool, counts, level, seed, families), strata=Strata(inside, pool.left_out_strata))
 
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, pluralize
+from effdeg._utils.checks import check_choice, pluralize, suggest
 from effdeg._utils.imports import require
 from effdeg.ranking._notes import list_notes, list_warnings
 from effdeg.ranking._pool import Pool, join
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
+
+
+class Strata(dict[str, "Ranking"]):
+    """The rankings of strata by name; the error for another name says why there is none."""
+
+    def __init__(self, rankings: "Mapping[str, Ranking]", left_out: Mapping[str, str]) -> None:
+        super().__init__(rankings)
+        self._left_out = left_out
+
+    def __missing__(self, name: str) -> "Ranking":
+        if name in self._left_out:
+            raise KeyError(f"the stratum {name!r} is left out: {self._left_out[name]}")
+        raise KeyError(f"there is no stratum {name!r}. {suggest(name, self)}" if self else "there are no strata")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
