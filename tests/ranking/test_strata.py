@@ -270,6 +270,11 @@ def test_several_columns_of_strata():
             ValueError,
             "plain: 12 models of 2 configurations, fewer than 3.* Name every hyperparameter in which models differ",
         ),
+        (
+            {"strata": ["recipe"], "fit": 0.9},
+            ValueError,
+            "mixup: 4 models, fewer than 5.* Models with a train_accuracy below fit=0.9 are left out: choose",
+        ),
         ({"strata": ["recipes"]}, ValueError, "no column 'recipes' for the stratum. Did you mean 'recipe'"),
         ({"strata": ["gap"]}, ValueError, "'gap' is given as the target and as a stratum"),
         ({"strata": ["m"]}, ValueError, "'m' is given as a stratum and as a measure"),
@@ -279,6 +284,7 @@ def test_several_columns_of_strata():
 )
 def test_mistakes(settings, error, message):
     table = random_search() | {"missing": ["a", "a", None] + ["a"] * 21, "batch": [1, 1, 2, 2] * 6}
+    table["train_accuracy"] = [1.0] * 8 + [0.5] * 16
     with pytest.raises(error, match=message):
         rank(table, measures=["m"], resamples=100, **settings)
 
@@ -329,11 +335,14 @@ def test_a_figure_for_each_stratum_with_the_same_four_measures(theme, tmp_path):
         assert f"r = {inside.scores[best.variant].pearson}" in figure.axes[0].get_title("left")
         assert figure.get_suptitle() == f"recipe {name} (20 models)"
         assert f"not corrected for the choice: {best.variant} (best of 3)" in figure.get_supxlabel().replace("\n", " ")
+        assert figure.get_supxlabel().endswith("; 4 of 5 measures")
         rows = [index for index, recipe in enumerate(table["recipe"]) if recipe == name]
         points = figure.axes[0].collections[-1].get_offsets()
         expected = [[table[best.variant][row], table["gap"][row]] for row in rows]
         np.testing.assert_allclose(points, expected)
-    assert len(ranking.plot_strata(["m", "sharpness"])["plain"].axes) == 2
+    named = ranking.plot_strata(["m", "sharpness"])["plain"]
+    assert len(named.axes) == 2
+    assert "measures" not in named.get_supxlabel()
     with pytest.raises(ValueError, match="strata, which are not mixed in one figure: use plot_strata"):
         ranking.plot()
     with pytest.raises(ValueError, match="measure='sharp' is not known"):

@@ -204,7 +204,7 @@ class Pool:
             _check_numbers("measure", name, columns, names)
         for name in (*hyperparameters, *strata):
             _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, columns, names)
-        pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata)
+        pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata, fit)
         return replace(
             pool,
             target=given,
@@ -212,7 +212,6 @@ class Pool:
             left_out={name: _describe_content(columns[name], names) for name in left_out},
             guessed=guessed,
             duplicates=duplicates,
-            fit=fit,
             below_fit=pool.below_fit if fit is None else left_out_models,
         )
 
@@ -226,6 +225,7 @@ class Pool:
         hyperparameters: Sequence[str],
         clusters: Sequence[str] | None,
         strata: Sequence[str],
+        fit: float | None,
     ) -> "Pool":
         """Turn checked columns into arrays, without the strata that cannot be ranked."""
         resampled = list(clusters or hyperparameters)
@@ -235,7 +235,7 @@ class Pool:
             unfit = find_unfit(columns, target, strata, resampled)
             groups = group_rows(columns, strata)
             rows = sorted(row for name, rows in groups.items() if name not in unfit for row in rows)
-            _check_strata(strata, groups, unfit)
+            _check_strata(strata, groups, unfit, fit)
             columns, names = keep_rows(columns, rows), [names[row] for row in rows]
             groups = group_rows(columns, strata)
         inside = [np.array(rows, dtype=np.int64) for rows in groups.values()]
@@ -257,6 +257,7 @@ class Pool:
             clusters=_number_clusters(codes, len(names)),
             clustered_by=list(clusters or ()),
             negated=[name for name in sources if name not in columns],
+            fit=fit,
             below_fit=[names[row] for row in _find_below(columns, FITS)],
             strata_by=list(strata),
             strata=dict(zip(groups, inside, strict=True)),
@@ -305,12 +306,16 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
             raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
 
 
-def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str]) -> None:
+def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str], fit: float | None) -> None:
     if len(unfit) == len(list(groups)):
         reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
         advice = "Name a column with few values, such as the recipe that a model was trained by."
         if any("configuration" in reason for reason in unfit.values()):
             advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+        elif fit is not None:
+            advice = (
+                f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
+            )
         raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
 
 

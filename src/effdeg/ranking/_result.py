@@ -147,7 +147,8 @@ class Ranking:
 
         Args:
             measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
-                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata.
+                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata;
+                the caption says of how many.
             theme: ``"light"`` or ``"dark"``.
 
         Returns:
@@ -160,15 +161,23 @@ class Ranking:
         """
         if not self.strata:
             raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
+        require("matplotlib", extra="plots", purpose="a figure")
+        from effdeg.ranking._plots import plot_ranking
+
         in_families = {name for best in self.best.values() for name in best["pearson"].variants}
+        caption = ""
         if measures is None:
-            measures = [*self.best, *(name for name in self.scores if name not in in_families)][:_STRATUM_PANELS]
+            every = [*self.best, *(name for name in self.scores if name not in in_families)]
+            measures = every[:_STRATUM_PANELS]
+            if len(every) > len(measures):
+                caption = f"; {len(measures)} of {len(every)} measures"
         for name in measures:
             check_choice("measure", name, [*self.best, *self.scores])
         figures = {}
         for stratum, inside in self.strata.items():
             chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
-            figures[stratum] = inside.plot([chosen.get(name, name) for name in measures], theme=theme)
+            drawn = [chosen.get(name, name) for name in measures]
+            figures[stratum] = plot_ranking(inside, drawn, theme=theme, caption=caption)
         return figures
 
     def warnings(self) -> list[str]:
