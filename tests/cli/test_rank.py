@@ -42,9 +42,10 @@ def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
         line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
         assert all(cell in line for cell in row)
     assert "constant is constant: correlation undefined" in out
-    assert "they hold text: [note]" in out
+    assert "it holds text: [note]" in out
     best, second = list(expected.scores)[:2]
     assert str(expected.compare(best, second)) in out
+    assert "The best measure and its runner-up were chosen on the same models: p is too small." in out
     assert f"{expected.scores[best].psi_by_axis['lr'].value:.2f}" in out
     assert str(expected.scores[best].worst_environment) in out
     assert "written: pool-ranking.png" in out
@@ -88,6 +89,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
     for name in ("noise 0.3", "noise 3"):
         assert str(expected.compare(name, "-noise 1")) in out
     assert "Not corrected for multiple comparisons" in out
+    assert "runner-up" not in out
     assert f"written: {figure}" in out.replace("\n", "")
     assert figure.exists()
     out = run(table, *chosen[:2], *FAST, "--no-plot")[1]
@@ -117,6 +119,7 @@ def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cel
         (["--measure", "[note]"], "the measure '[note]' must be numbers, but model 1 has 'x'"),
         (["--against", "noise"], "--against noise is not known. Did you mean"),
         (["--against", "constant"], "--against constant is not known"),
+        (["--cluster", "lr"], "'lr' is not one of them. Name it with --by … too."),
         (["--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["--plot", "figure.png", "--no-plot"], "--plot and --no-plot cannot be combined"),
         (["--within", "lrs"], "no column 'lrs' for the stratum. Did you mean 'lr'"),
@@ -185,6 +188,31 @@ def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == [f"figure-{lr}.svg" for lr in ("0.01", "0.1", "0.3")]
 
 
+def test_only_models_that_fit_by_a_negated_target(run, table, tmp_path):
+    text = table.read_text().splitlines()
+    lines = [f"{line},{0.5 if index % 9 == 0 else 1},{index % 5}" for index, line in enumerate(text[1:])]
+    (tmp_path / "fit.csv").write_text("\n".join([f"{text[0]},train_accuracy,test_accuracy", *lines]))
+    out = " ".join(run("fit.csv", *FAST, "--no-plot")[1].split())
+    assert "3 of 27 models do not fit (train_accuracy below 0.99 or missing)" in out
+    assert "leave them out with --fit 0.99." in out
+    out = run("fit.csv", *FAST, "--no-plot", "--fit", "0.99", "--target=-test_accuracy")[1]
+    assert "24 models, " in out
+    assert "measures of -test_accuracy" in out
+    assert "note: left out: 3 models with a train_accuracy below 0.99" in out
+    assert "use --target -test_accuracy." in " ".join(
+        run("fit.csv", *FAST, "--no-plot", "--target", "test_accuracy")[1].split()
+    )
+
+
+def test_a_measure_that_only_one_stratum_leaves_defined(run, tmp_path):
+    lines = [f"{'a' if index < 8 else 'b'},{index * 7 % 8},{index * 5 % 8}" for index in range(15)]
+    (tmp_path / "pool.csv").write_text("\n".join(["recipe,m,gap", *lines, "b,,1"]))
+    code, out, _ = run("pool.csv", "--within", "recipe", *FAST)
+    assert code == 0
+    assert "m is not finite for model 16" in out
+    assert "recipe a: 8 models" in out
+
+
 def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
     text = table.read_text().splitlines()
     recipes = ["a/b", "a b", "c"]
@@ -198,9 +226,26 @@ def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):
 
 def test_columns_that_were_taken_as_measures_are_named(run, table):
     out = run(table, *FAST, "--no-plot")[1]
-    assert "every column of numbers is ranked: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
-    assert "those that describe how a model was trained with --by …, to leave them out" in " ".join(out.split())
-    assert "were named" not in run(table, *BY, *FAST, "--no-plot")[1]
+    assert "effdeg does not compute them: lr, batch, decay, noise 0.3, noise 1, noise 3, constant." in out
+    words = " ".join(out.split())
+    assert "how a model was trained with --by …, or the columns to rank with --measure …." in words
+    assert "does not compute" not in run(table, *BY, *FAST, "--no-plot", "--measure", "noise 1")[1]
+
+
+def test_the_runner_up_rises_with_the_gap_and_is_a_measure_of_effdeg(run, tmp_path):
+    gaps = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    columns = {"gap": gaps, "effective_degree": [1, 2, 3, 4, 5, 7, 6], "confidence": [8, 9, 7, 6, 5, 4, 3]}
+    columns |= {"lr": [1, 2, 3, 4, 5, 6, 7], "entropy": [7, 6, 5, 4, 3, 2, 1]}
+
+    def test(*names):
+        lines = zip(*(columns[name] for name in names), strict=True)
+        (tmp_path / "pool.csv").write_text("\n".join(",".join(map(str, line)) for line in [names, *lines]))
+        comparisons = json.loads(run(tmp_path / "pool.csv", *FAST, "--json")[1])["comparisons"]
+        return [(each["measure"], each["other"]) for each in comparisons]
+
+    assert test("gap", "effective_degree", "confidence", "lr") == [("effective_degree", "-confidence")]
+    assert test("gap", "effective_degree", "lr") == [("lr", "effective_degree")]
+    assert test("gap", "effective_degree", "entropy") == []
 
 
 def test_files_that_cannot_be_ranked(run, tmp_path):

@@ -36,9 +36,7 @@ def test_panels_show_models_and_scores(ranking, theme, tmp_path):
     assert figure.get_facecolor() == mpl.colors.to_rgba(THEMES[theme].ground)
     for color in points.get_facecolors():
         assert contrast(color, THEMES[theme].ground) > 3
-    # Models with larger gaps are lighter, whatever the theme.
-    brightness = points.get_facecolors()[:, :3].mean(1)
-    assert brightness[np.argmax(TABLE["gap"])] > brightness[np.argmin(TABLE["gap"])] + 0.1
+    assert len(points.get_facecolors()) == 1  # a color that varied would need a meaning
     (text,) = panels["constant"].texts
     assert "constant: correlation undefined" in text.get_text()
     assert panels["extreme"].get_xlabel() == "× 10^299"  # the largest is 0.3 times 1e300

@@ -190,7 +190,7 @@ def test_what_cannot_be_ranked_says_why():
     assert ranking.scores["broken"].kendall is None
     text = str(ranking)
     assert "note: broken is not finite for models m3 and m7: correlation undefined." in text
-    assert "not ranked, since they hold text: comment" in text
+    assert "not ranked, since it holds text: comment" in text
     assert "nan" not in text.lower()
     assert "model" not in ranking.scores
     with pytest.raises(ValueError, match=r"'constant' cannot be compared by Kendall's tau: constant"):
@@ -266,4 +266,51 @@ def test_the_accuracies_that_a_gap_is_made_of_are_not_ranked_unless_named():
     table = {**columns, "degree": [1.0, 2.0, 3.0]}
     assert [*rank(table, resamples=100).scores] == ["degree"]
     assert [*rank(table, measures=["train_accuracy"], resamples=100).scores] == ["train_accuracy"]
-    assert {*rank(table, target="test_accuracy", resamples=100).scores} == {"degree", "train_accuracy"}
+    assert {*rank(table, target="test_accuracy", resamples=100).scores} == {"degree", "-train_accuracy"}
+
+
+def test_models_that_do_not_fit_are_counted_and_can_be_left_out():
+    table = {"gap": [5.0, 1.0, 2.0, 4.0, 3.0, 0.0], "degree": [0.0, 1.0, 2.0, 4.0, 3.0, 9.0]}
+    table["train_accuracy"] = [0.5, 1.0, 1.0, 0.99, 1.0, None]
+    every = rank(table, measures=["degree"], resamples=100)
+    (note,) = every.warnings()
+    assert note.startswith("note: 2 of 6 models do not fit (train_accuracy below 0.99 or missing)")
+    assert note.endswith("leave them out with fit=0.99.")
+    assert every.notes() == []
+    fitting = rank(table, measures=["degree"], fit=0.99, resamples=100)
+    assert fitting.pool.names == ["2", "3", "4", "5"]
+    assert fitting.scores["degree"].kendall.value == 1
+    assert "note: left out: 2 models with a train_accuracy below 0.99, or without one." in str(fitting)
+    assert "do not fit" not in str(fitting)
+    for accuracies in ([1.0] * 6, [0.5] * 6):
+        assert "do not fit" not in str(rank(table | {"train_accuracy": accuracies}, resamples=100))
+
+
+def test_a_leading_minus_turns_the_target_round():
+    table = {"test_accuracy": [0.9, 0.8, 0.7, 0.75], "loss": [0.1, 0.2, 0.4, 0.3], "gap": [0, 1, 2, 3]}
+    by_accuracy = rank(table, target="test_accuracy", resamples=100)
+    assert by_accuracy.scores["loss"].kendall.value == pytest.approx(-1)
+    assert "note: larger values of test_accuracy count as worse" in str(by_accuracy)
+    assert "use target='-test_accuracy'." in str(by_accuracy)
+    ranking = rank(table, target="-test_accuracy", resamples=100)
+    assert {name: score.kendall.value for name, score in ranking.scores.items()} == pytest.approx({"loss": 1})
+    assert ranking.title() == "4 models, 1 measure of -test_accuracy, best first"
+    assert "count as worse" not in str(ranking)
+    strata = {"recipe": ["a"] * 6 + ["b"] * 6}
+    longer = {name: column * 3 for name, column in table.items()} | strata | {"loss": list(range(12))}
+    inside, turned = (
+        rank(longer, target=target, measures=["loss"], strata=["recipe"], resamples=100).strata["a"].scores["loss"]
+        for target in ("test_accuracy", "-test_accuracy")
+    )
+    assert inside.kendall.value == pytest.approx(-turned.kendall.value)
+
+
+def test_by_default_measures_for_which_larger_is_better_are_reversed():
+    reversed_ = ["confidence", "nuclear_norm_test", "margin@10", "spectral_margin@50", "mixup_margin"]
+    plain = ["effective_degree_normalized@3", "effective_degree_random_pixels", "entropy", "sharpness@0.05", "margins"]
+    columns = {name: [1.0, 3.0, 2.0] for name in (*reversed_, *plain, "gap")}
+    ranking = rank(columns, resamples=100)
+    assert {*ranking.scores} == {*plain, *(f"-{name}" for name in reversed_)}
+    assert ranking.scores["-confidence"].kendall.value == -1
+    assert ranking.pool.guessed == ["margins"]
+    assert [*rank(columns, measures=["confidence"], resamples=100).scores] == ["confidence"]

@@ -44,6 +44,10 @@ def test_a_model_that_is_listed_twice_counts_once():
     assert "note: model_4 and copy are the same model: counted once." in str(copied)
     assert copied.to_dict()["duplicates"] == [["model_4", "copy"]]
     assert plain.pool.duplicates == []
+    doubled = rank([*rows[:12], *(row | {"model": f"copy_{row['model']}"} for row in rows)], resamples=100)
+    (note,) = (note for note in doubled.warnings() if "counted once" in note)
+    assert note.startswith("note: 24 rows are 12 models; model_0 and copy_model_0 are the same model; model_1 and ")
+    assert note.endswith("model_2 and copy_model_2 are the same model; …: counted once.")
     with pytest.raises(ValueError, match="at least 3 models; the table has 2; rows of the same model count once"):
         rank({"m": [1, 1, 2], "gap": [1, 1, 2]})
 
@@ -81,4 +85,10 @@ def test_strata_that_are_left_out_are_named_and_the_others_ranked():
     text = str(ranking)
     assert text.startswith("21 models within recipe (plain, mixup), 1 measure of gap, best first\n")
     assert "note: recipe cutmix is left out: 3 models, fewer than 5." in text
+    with pytest.raises(KeyError, match="the stratum 'cutmix' is left out: 3 models, fewer than 5"):
+        ranking.strata["cutmix"]
+    with pytest.raises(KeyError, match=r"there is no stratum 'mixpu'. Did you mean 'mixup'"):
+        ranking.strata["mixpu"]
+    with pytest.raises(KeyError, match="there are no strata"):
+        rank(table, measures=["m"], resamples=100).strata["mixup"]
     assert "note: recipe stuck is left out: gap is 0.5 for all of its 6 models." in text

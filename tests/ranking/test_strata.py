@@ -209,12 +209,28 @@ def test_a_measure_that_one_stratum_leaves_undefined():
     assert advantage.value == pytest.approx(ranking.scores["fine"].kendall.value - ranking.scores["flat"].kendall.value)
 
 
+def test_a_missing_value_leaves_a_measure_undefined_in_its_stratum_and_in_the_combination():
+    table = random_search()
+    table["m"][1] = None  # of mixup
+    ranking = rank(table, measures=["m", "n"], strata=["recipe"], resamples=100)
+    assert ranking.scores["m"].undefined == "not finite for model 2: correlation undefined"
+    assert ranking.strata["mixup"].scores["m"].undefined == ranking.scores["m"].undefined
+    complete = rank(random_search(), measures=["m", "n"], strata=["recipe"], resamples=100)
+    assert ranking.strata["plain"].scores == complete.strata["plain"].scores
+    assert ranking.scores["n"] == complete.scores["n"]
+    assert str(ranking).count("not finite") == 1
+    alone = rank(table, measures=["m"], strata=["recipe"], resamples=100)
+    assert alone.strata["plain"].scores["m"].kendall.value == complete.strata["plain"].scores["m"].kendall.value
+    assert "no measure can be ranked over all strata." in str(alone)
+
+
 def test_all_measures_undefined():
     table = random_search()
     table |= {"a": [1.0] * 24, "b": [float(recipe == "mixup") for recipe in table["recipe"]]}
     ranking = rank(table, measures=["a", "b"], strata=["recipe"], variants={"both": ["a", "b"]}, resamples=100)
     assert "b is constant within each stratum" in str(ranking)
-    assert "no measure can be ranked." in str(ranking)
+    assert "no measure can be ranked over all strata." in str(ranking)
+    assert str(ranking).count("b is constant") == 1
     assert ranking.best == {}
     assert [list(inside.scores) for inside in ranking.strata.values()] == [["a", "b"]] * 2
 
@@ -249,15 +265,26 @@ def test_several_columns_of_strata():
             ValueError,
             r"no stratum of lr can be ranked \(0.63.*: 1 model, fewer than 5; .*; …\). Name a column",
         ),
+        (
+            {"strata": ["recipe"], "hyperparameters": ["batch"]},
+            ValueError,
+            "plain: 12 models of 2 configurations, fewer than 3.* Name every hyperparameter in which models differ",
+        ),
+        (
+            {"strata": ["recipe"], "fit": 0.9},
+            ValueError,
+            "mixup: 4 models, fewer than 5.* Models with a train_accuracy below fit=0.9 are left out: choose",
+        ),
         ({"strata": ["recipes"]}, ValueError, "no column 'recipes' for the stratum. Did you mean 'recipe'"),
         ({"strata": ["gap"]}, ValueError, "'gap' is given as the target and as a stratum"),
         ({"strata": ["m"]}, ValueError, "'m' is given as a stratum and as a measure"),
         ({"strata": "recipe"}, TypeError, r"strata must be a list of names, such as \['recipe'\], not a single string"),
-        ({"strata": ["missing"]}, ValueError, "the stratum 'missing' is missing for model 3; write a value"),
+        ({"strata": ["missing"]}, ValueError, "'missing' is missing for model 3; write a value, such as 'plain'"),
     ],
 )
 def test_mistakes(settings, error, message):
-    table = random_search() | {"missing": ["a", "a", None] + ["a"] * 21}
+    table = random_search() | {"missing": ["a", "a", None] + ["a"] * 21, "batch": [1, 1, 2, 2] * 6}
+    table["train_accuracy"] = [1.0] * 8 + [0.5] * 16
     with pytest.raises(error, match=message):
         rank(table, measures=["m"], resamples=100, **settings)
 
@@ -281,12 +308,13 @@ def test_a_random_search_has_no_neighbors_and_says_so():
 
 
 def test_columns_that_are_ranked_without_being_named_are_listed():
-    note = "no measures or hyperparameters were named, so every column of numbers is ranked: lr, decay, m, n, epochs."
-    assert f"note: {note}" in str(rank(random_search(), resamples=100))
-    by = rank(random_search(), hyperparameters=["lr", "decay", "epochs"], resamples=100)
-    assert set(by.scores) == {"m", "n"}
-    assert "were named" not in str(by)
-    assert "were named" not in str(rank(random_search(), measures=["m"], resamples=100))
+    note = "note: ranked because they hold numbers, although effdeg does not compute them: {}."
+    assert note.format("lr, decay, m, n, epochs") in str(rank(random_search(), resamples=100))
+    table = random_search() | {"margin@10_test": random_search()["m"]}
+    by = rank(table, hyperparameters=["lr", "decay", "epochs"], resamples=100)
+    assert set(by.scores) == {"m", "n", "-margin@10_test"}
+    assert note.format("m, n") in str(by)
+    assert "does not compute" not in str(rank(table, measures=["m"], resamples=100))
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -307,11 +335,14 @@ def test_a_figure_for_each_stratum_with_the_same_four_measures(theme, tmp_path):
         assert f"r = {inside.scores[best.variant].pearson}" in figure.axes[0].get_title("left")
         assert figure.get_suptitle() == f"recipe {name} (20 models)"
         assert f"not corrected for the choice: {best.variant} (best of 3)" in figure.get_supxlabel().replace("\n", " ")
+        assert figure.get_supxlabel().endswith("; 4 of 5 measures")
         rows = [index for index, recipe in enumerate(table["recipe"]) if recipe == name]
         points = figure.axes[0].collections[-1].get_offsets()
         expected = [[table[best.variant][row], table["gap"][row]] for row in rows]
         np.testing.assert_allclose(points, expected)
-    assert len(ranking.plot_strata(["m", "sharpness"])["plain"].axes) == 2
+    named = ranking.plot_strata(["m", "sharpness"])["plain"]
+    assert len(named.axes) == 2
+    assert "measures" not in named.get_supxlabel()
     with pytest.raises(ValueError, match="strata, which are not mixed in one figure: use plot_strata"):
         ranking.plot()
     with pytest.raises(ValueError, match="measure='sharp' is not known"):

@@ -119,6 +119,14 @@ def test_none_is_a_name_in_a_csv_file(tmp_path):
     assert columns == {"norm": ["none", "None"], "m": [None, None], "gap": [1, 2]}
 
 
+def test_a_typing_error_in_a_column_of_numbers_is_named(tmp_path):
+    file = written(tmp_path / "t.csv", "model,m,n,flag,gap\na,1,1,True,1\nb,2,,False,2\nc,3,O.5,,3\nd,4,4,True,4\n")
+    assert rank(file, resamples=100).notes()[:2] == [
+        "not ranked, since it holds 'O.5' (model c) among numbers: n",
+        "not ranked, since it holds True and False: flag",
+    ]
+
+
 def test_missing_values_of_a_measure_are_no_mistake():
     table = COLUMNS | {"m": [1.0, None, 2.0, NAType()], "n": [1, 2, 3, 4]}
     ranking = rank(Frame(table), measures=["m", "n"], resamples=100)
@@ -131,7 +139,8 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
     table = COLUMNS | {"augmented": [True, True, False, False]}
     ranking = rank(table, resamples=100)
     assert "augmented" not in ranking.scores
-    assert "augmented" in ranking.pool.left_out
+    assert "note: not ranked, since it holds True and False: augmented." in ranking.warnings()
+    assert "note: not ranked, since it holds text: norm." in ranking.warnings()
     score = rank(table, measures=["m"], hyperparameters=["augmented"], resamples=100).scores["m"]
     assert str(score.worst_environment) == "augmented False → True"
 
@@ -176,8 +185,21 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
         ),
         (COLUMNS, {"model": "gap"}, "'gap' is given as the target and as the model column"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is not one of them. Choose from: 'lr'"),
-        (COLUMNS, {"clusters": ["lr"]}, "'lr' is not one of them. No hyperparameters were named"),
+        (COLUMNS, {"clusters": ["lr"]}, "'lr' is not one of them. Name it with hyperparameters=… too"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] is empty"),
+        (COLUMNS, {"target": "-gap", "measures": ["gap"]}, "'gap' is given as the target and as a measure"),
+        (COLUMNS, {"fit": 0.99}, "fit=0.99 needs a column 'train_accuracy' in the table"),
+        (COLUMNS, {"fit": 0}, "fit=0 must be positive and finite"),
+        (
+            COLUMNS | {"train_accuracy": [1, 1, 0.5, 0.9]},
+            {"fit": 0.99},
+            "a ranking needs at least 3 models; with fit=0.99, 2 of 4 are left",
+        ),
+        (
+            COLUMNS | {"train_accuracy": ["1", "x", "1", "1"]},
+            {"fit": 1},
+            "'train_accuracy' must be numbers, but model 2",
+        ),
         (COLUMNS, {"level": 95}, "level=95 must lie between 0 and 1"),
         (COLUMNS, {"resamples": 99}, "resamples=99 is too small: it must be at least 100"),
         (COLUMNS, {"seed": -1}, "seed=-1 is too small"),

@@ -115,6 +115,9 @@ def test_names_patterns_and_negated_measures():
     assert negated.value == pytest.approx(highest)
     assert ranking.best_rows()[1][:3] == ["2 negated", "Pearson", negated.variant]
     assert "the best of several variants, with its 95% interval" in str(ranking)
+    renamed = {name.replace("m@", "margin@"): column for name, column in make_table(variants=2).items()}
+    by_default = rank(renamed, variants={"margins": "margin@*"}, resamples=100)
+    assert by_default.best["margins"]["pearson"].variants == ["-margin@0", "-margin@1"]
     with_brackets = rank(make_table() | {"[x]": np.arange(20.0)}, variants={"x": ["[x]", "m@0"]}, resamples=100)
     assert with_brackets.best["x"]["pearson"].variants == ["[x]", "m@0"]
 

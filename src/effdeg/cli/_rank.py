@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class RankOptions:
     """Which columns to rank and how, under the names of :func:`ranking.rank`'s arguments."""
 
-    target: Annotated[str, typer.Option(help="The column to predict; larger is worse.")] = "gap"
+    target: Annotated[
+        str, typer.Option(help="The column to predict; larger is worse. A leading minus reverses it.")
+    ] = "gap"
     hyperparameters: Annotated[list[str] | None, o.option("--by", help="A hyperparameter; repeat for several.")] = None
     clusters: Annotated[
         list[str] | None,
@@ -38,7 +40,8 @@ class RankOptions:
         list[str] | None,
         o.option(
             "--measure",
-            help="A measure to rank; a leading minus (-margin) reverses it; repeat for several. Default: all.",
+            help="A measure to rank; a leading minus (-margin) reverses it; repeat for several. Default: all columns "
+            "of numbers, reversed where effdeg knows that larger is better.",
         ),
     ] = None
     model: Annotated[str | None, o.option(help="The column with the models' names. Default: 'model', if any.")] = None
@@ -49,6 +52,9 @@ class RankOptions:
     variants: Annotated[
         list[str] | None,
         o.option(help="Correct the best of several variants for the choice: NAME=PATTERN, as in 'sharpness=sharp*'."),
+    ] = None
+    fit: Annotated[
+        float | None, o.option(help="Leave out models whose train_accuracy is below this, such as 0.99.")
     ] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
     level: Annotated[float, typer.Option(help="The confidence level of the intervals.")] = 0.95
@@ -88,7 +94,7 @@ def rank(
     if options.variants:
         given["variants"] = _read_variants(options.variants)
     ranked = ranking.rank(table, **given)
-    if not ranked.pool.measures:
+    if not any(each.pool.measures for each in (ranked, *ranked.strata.values())):
         reasons = [f"{name} is {reason.partition(':')[0]}" for name, reason in ranked.pool.undefined.items()]
         raise ValueError(
             f"no measure in {table} can be ranked: {'; '.join(reasons)}. A correlation needs numbers that differ."
@@ -102,6 +108,8 @@ def rank(
         console.print("[dim]Not corrected for multiple comparisons: of many, some p-values are small by chance.[/]")
     for advantage in tests:
         console.print(escape(f"{advantage}."))
+    if tests and against is None:
+        console.print("[dim]The best measure and its runner-up were chosen on the same models: p is too small.[/]")
     if plot is not None:
         for file, figure in _plot(ranked, plot).items():
             write(file, partial(write_figure, figure), console)
@@ -160,10 +168,13 @@ def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
 
 
 def _test(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
-    """Test every measure against a given one, or the best against the runner-up."""
+    """Test every measure against a given one, or the best against the runner-up if both rise with the target."""
     defined = [name for name, score in ranked.scores.items() if score.undefined is None]
     if against is None:
-        return [ranked.compare(*defined[:2])] if len(defined) > 1 else []
+        rising = [name for name in defined if (tau := ranked.scores[name].kendall) and tau.value > 0]
+        known = [name for name in rising if name not in ranked.pool.guessed]
+        best = (known if len(known) > 1 else rising)[:2]
+        return [ranked.compare(*best)] if len(best) > 1 else []
     check_choice("--against", against, defined)
     return [ranked.compare(name, against) for name in defined if name != against]
 

@@ -1,9 +1,10 @@
 """What a reader of a ranking should not overlook, in sentences without periods."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from effdeg.ranking._pool import join
+from effdeg._utils.checks import pluralize
+from effdeg.ranking._pool import FITS, FITTED, join
 from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED
 
 if TYPE_CHECKING:
@@ -11,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def list_warnings(ranking: "Ranking") -> list[str]:
-    """Return the notes on a ranking and on its strata, with advice to negate a measure."""
-    found = [*list_notes(ranking), *_describe_falling(ranking, ranking.falling)]
+    """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
+    found = [*list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
+    found += _describe_falling(ranking, ranking.falling)
     for inside in ranking.strata.values():
-        undefined = [each for each in _describe_undefined(inside) if each not in found]
+        undefined = _describe_undefined(inside, known=ranking.pool.undefined)
         falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
         found += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
     return found
@@ -23,22 +25,53 @@ def list_warnings(ranking: "Ranking") -> list[str]:
 def list_notes(ranking: "Ranking") -> list[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    found = [f"{join(names)} are the same model: counted once" for names in pool.duplicates]
+    found = _describe_duplicates(pool.duplicates)
     found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        found.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
     found += _describe_undefined(ranking)
-    if pool.left_out:
-        found.append(f"not ranked, since they hold text: {', '.join(pool.left_out)}")
-    if pool.guessed:
-        columns = ", ".join([*pool.measures, *pool.undefined])
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
         found.append(
-            f"no measures or hyperparameters were named, so every column of numbers is ranked: {columns}. Name those "
-            "that describe how a model was trained with hyperparameters=…, to leave them out"
+            f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+        )
+    if pool.guessed:
+        found.append(
+            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
+            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
         )
     return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
 
 
-def _describe_undefined(ranking: "Ranking") -> list[str]:
-    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items()]
+def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
+    described = [f"{join(names)} are the same model" for names in groups[:3]]
+    if len(groups) > 3:
+        described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+    return [f"{'; '.join(described)}: counted once"] if groups else []
+
+
+def _describe_undefined(ranking: "Ranking", known: Collection[str] = ()) -> list[str]:
+    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items() if name not in known]
+
+
+def _describe_misfits(ranking: "Ranking") -> list[str]:
+    pool = ranking.pool
+    if pool.fit is not None or not 0 < len(pool.below_fit) < len(pool):
+        return []
+    return [
+        f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
+        f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
+    ]
+
+
+def _describe_target(ranking: "Ranking") -> list[str]:
+    target = ranking.pool.target
+    if "accuracy" not in target or target.startswith("-"):
+        return []
+    return [
+        f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use target='-{target}'"
+    ]
 
 
 def _describe_falling(ranking: "Ranking", names: Sequence[str]) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
@@ -22,12 +21,12 @@ _COLUMNS = 4
 _PANELS = 12
 # The longest name in characters; the room for a name in points, across a panel and along its height.
 _LONGEST, _WIDE, _TALL = 27, 185.0, 140.0
-# The parts of a perceptually uniform map that stand out from the background.
-_SHADES = {"light": (0.08, 0.66), "dark": (0.48, 0.97)}
 
 
-def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, theme: str = "light") -> Figure:
-    """Plot the gap against each measure; see :meth:`Ranking.plot`."""
+def plot_ranking(
+    ranking: Ranking, measures: Sequence[str] | None = None, *, theme: str = "light", caption: str = ""
+) -> Figure:
+    """Plot the gap against each measure; see :meth:`Ranking.plot`. The caption ends with ``caption``."""
     names = list(ranking.scores)[:_PANELS] if measures is None else list(measures)
     for name in names:
         check_choice("measure", name, ranking.scores)
@@ -38,13 +37,11 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
     width = max(3.1 * columns, 4.2)
     heading = 0.0 if ranking.pool.stratum is None else 0.25
     with open_figure(theme, (width, 2.75 * rows + 0.25 + heading)) as (colors, figure):
-        shades = mpl.colormaps["magma"](np.linspace(*_SHADES[theme], 256))
-        colormap = LinearSegmentedColormap.from_list("gap", shades)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, name in zip(grid.flat, names, strict=False):
             score = ranking.scores[name]
             if score.undefined is None:
-                _plot_panel(axes, ranking, name, colors, colormap)
+                _plot_panel(axes, ranking, name, colors)
             else:
                 reason = textwrap.fill(score.undefined, 32, max_lines=8, placeholder=" …")
                 axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", parse_math=False)
@@ -64,8 +61,8 @@ def plot_ranking(ranking: Ranking, measures: Sequence[str] | None = None, *, the
         if heading:
             title = f"{ranking.pool.describe_stratum()} ({pluralize(len(ranking.pool), 'model')})"
             figure.suptitle(title, fontsize=10.5, x=0.01, ha="left").set_parse_math(False)
-        caption = _caption(ranking, names, by_default=measures is None)
-        figure.supxlabel(textwrap.fill(caption, int(16 * width)), fontsize=8)
+        text = _caption(ranking, names, by_default=measures is None) + caption
+        figure.supxlabel(textwrap.fill(text, int(16 * width)), fontsize=8)
     return figure
 
 
@@ -79,7 +76,7 @@ def _caption(ranking: Ranking, names: Sequence[str], *, by_default: bool) -> str
     return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
 
 
-def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme, colormap: LinearSegmentedColormap) -> None:
+def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme) -> None:
     values, gaps = ranking.pool.measures[name], ranking.pool.gaps
     # Axes cannot span the whole range of a float.
     power = math.floor(math.log10(np.abs(values).max()))
@@ -102,7 +99,7 @@ def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme, colormap
     line, half = _fit(values, gaps, fine, ranking.level)
     axes.fill_between(fine, line - half, line + half, color=colors.ink, alpha=0.14, lw=0)
     axes.plot(fine, line, color=colors.ink, lw=1.3)
-    axes.scatter(values, gaps, c=gaps, cmap=colormap, s=26, lw=0.5, ec=colors.ground, zorder=3)
+    axes.scatter(values, gaps, color=colors.simple, s=26, lw=0.5, ec=colors.ground, zorder=3)
     axes.margins(x=0.0 if axes.get_xscale() == "linear" else 0.06)
     axes.grid(color=colors.faint, lw=0.5)
     axes.set_axisbelow(True)

@@ -6,11 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from effdeg._utils.checks import pluralize, suggest
+from effdeg import proxies
+from effdeg._utils.checks import check_number, pluralize, suggest
 from effdeg.ranking._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows, keep_rows
 from effdeg.ranking._tables import Array, Columns, as_array, as_numbers, is_missing, is_number
 
-_ACCURACIES = {"train_accuracy", "test_accuracy"}
+FITTED = "train_accuracy"
+"""The column with the accuracy on the training examples."""
+FITS = 0.99
+"""The training accuracy from which on a model counts as one that fits, unless another is given."""
+_ACCURACIES = {FITTED, "test_accuracy"}
+# What effdeg measures and for which larger is better, or not; further letters in a column's name say on which examples.
+_MEASURED = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
+_MEASURED |= {"gap": False} | dict.fromkeys(_ACCURACIES, True)
+_EXAMPLES = ("_test", "_random_pixels")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,16 +37,19 @@ class Pool:
         names: The models' names, or the numbers of their rows.
         target: The name of the column that measures should predict.
         gaps: Its value for each model.
-        measures: The values of each measure that can be ranked: finite for all models and not constant.
-        undefined: Why each of the other measures cannot be ranked.
+        values: The values of each measure, nan where one is missing.
+        undefined: Why some of the measures cannot be ranked.
         hyperparameters: The codes 0, 1, … of each hyperparameter: numbers in increasing order, anything else by name.
         levels: The value behind each code.
         clusters: The cluster 0, 1, … of each model; models of one cluster are resampled together.
         clustered_by: The hyperparameters whose combinations are the clusters, if they were named.
-        negated: Measures that were named with a leading minus.
-        left_out: Columns of text, which cannot be measures, if no measures were named.
-        guessed: Whether measures are all columns of numbers, since neither measures nor hyperparameters were named.
+        negated: Measures with a leading minus: named so, or by default those of effdeg for which larger is better.
+        left_out: Columns that cannot be measures, if no measures were named, with what they hold instead of numbers.
+        guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
         duplicates: The names of models whose rows are the same; the first of each group is in the pool.
+        fit: The training accuracy that a model needs to be in the pool, if one was given.
+        below_fit: The models that do not reach it and are left out; without ``fit`` the models of the pool whose
+            training accuracy is below 0.99.
         strata_by: The columns whose combinations are the strata.
         strata: The models of each stratum, by its name; empty without strata.
         left_out_strata: Why the models of other strata are not in the pool.
@@ -47,16 +59,18 @@ class Pool:
     names: Sequence[str]
     target: str
     gaps: Array
-    measures: Mapping[str, Array]
+    values: Mapping[str, Array]
     undefined: Mapping[str, str]
     hyperparameters: Mapping[str, Indices]
     levels: Mapping[str, Sequence[Any]]
     clusters: Indices
     clustered_by: Sequence[str] = ()
     negated: Sequence[str] = ()
-    left_out: Sequence[str] = ()
-    guessed: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    guessed: Sequence[str] = ()
     duplicates: Sequence[Sequence[str]] = ()
+    fit: float | None = None
+    below_fit: Sequence[str] = ()
     strata_by: Sequence[str] = ()
     strata: Mapping[str, Indices] = field(default_factory=dict)
     left_out_strata: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +78,11 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.gaps)
+
+    @property
+    def measures(self) -> dict[str, Array]:
+        """The values of each measure that can be ranked: finite for all models and not constant."""
+        return {name: values for name, values in self.values.items() if name not in self.undefined}
 
     @property
     def cluster_count(self) -> int:
@@ -93,24 +112,25 @@ class Pool:
         return f"{pluralize(self.cluster_count, 'combination')} of {join(names)}{within}"
 
     def select(self, stratum: str) -> "Pool":
-        """Return the pool of the models of one stratum; measures that are constant there are undefined."""
+        """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         rows = self.strata[stratum]
         names = [self.names[row] for row in rows]
-        measures = {name: values[rows] for name, values in self.measures.items()}
-        reasons = {name: _explain_undefined(values, names) for name, values in measures.items()}
+        values = {name: each[rows] for name, each in self.values.items()}
+        reasons = {name: _explain_undefined(each, names) for name, each in values.items()}
         encoded = {name: np.unique(codes[rows], return_inverse=True) for name, codes in self.hyperparameters.items()}
         return replace(
             self,
             names=names,
             gaps=self.gaps[rows],
-            measures={name: values for name, values in measures.items() if reasons[name] is None},
-            undefined={**self.undefined, **{name: reason for name, reason in reasons.items() if reason is not None}},
+            values=values,
+            undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes.reshape(-1) for name, (_, codes) in encoded.items()},
             levels={name: [self.levels[name][code] for code in kept] for name, (kept, _) in encoded.items()},
             clusters=_number_clusters([self.clusters[rows]], len(rows)),
-            left_out=(),
-            guessed=False,
+            left_out={},
+            guessed=(),
             duplicates=(),
+            below_fit=(),
             strata={},
             left_out_strata={},
             stratum=stratum,
@@ -126,6 +146,7 @@ class Pool:
         clusters: Sequence[str] | None = None,
         model: str | None = None,
         strata: Sequence[str] = (),
+        fit: float | None = None,
     ) -> "Pool":
         """Choose from the columns of a table and check them; see :func:`effdeg.ranking.rank`."""
         if target == "gap" and target not in columns and CHECKSUM in columns:
@@ -133,7 +154,8 @@ class Pool:
                 "the table has no column 'gap' for the target: a pool has one if both its data and its training "
                 "examples have labels. To rank by another column, name it: target=…."
             )
-        _check_known("target", [target], columns)
+        _check_known("target", [target], columns, may_be_negated=True)
+        given, target = target, target if target in columns else target[1:]
         _check_known("hyperparameter", hyperparameters, columns)
         _check_known("model column", [] if model is None else [model], columns)
         _check_known("stratum", strata, columns)
@@ -141,13 +163,16 @@ class Pool:
         roles = [target, *hyperparameters, *strata]
         if model is None and "model" in columns and "model" not in {*roles, *(measures or ())}:
             model = "model"
-        guessed, left_out = measures is None, []
+        guessed: list[str] = []
+        left_out: list[str] = []
         if measures is None:
             # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
             parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
             free = [name for name in columns if name not in {model, *roles, *parts}]
-            measures = [name for name in free if as_numbers(columns[name]) is not None]
-            left_out = [name for name in free if name not in measures]
+            numbers = [name for name in free if as_numbers(columns[name]) is not None]
+            left_out = [name for name in free if name not in numbers]
+            guessed = [name for name in numbers if _find_family(name) not in _MEASURED]
+            measures = [f"-{name}" if _MEASURED.get(_find_family(name)) else name for name in numbers]
         _check_known("measure", measures, columns, may_be_negated=True)
         sources = {name: name if name in columns else name[1:] for name in measures}
         _check_roles(target, hyperparameters, strata, model, sources.values())
@@ -166,14 +191,29 @@ class Pool:
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(kept)}{once}.")
         duplicates = [[names[row] for row in rows] for rows in groups]
         columns, names = keep_rows(columns, kept), [names[row] for row in kept]
+        left_out_models: list[str] = []
+        if fit is not None:
+            _check_fit(fit, columns, names)
+            below = _find_below(columns, fit)
+            left_out_models = [names[row] for row in below]
+            kept = [row for row in range(len(names)) if row not in below]
+            columns, names = keep_rows(columns, kept), [names[row] for row in kept]
         _check_numbers("target", target, columns, names)
         _check_gaps(as_array(columns[target]), target, names)
         for name in sources.values():
             _check_numbers("measure", name, columns, names)
         for name in (*hyperparameters, *strata):
             _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, columns, names)
-        pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata)
-        return replace(pool, left_out=left_out, guessed=guessed and not hyperparameters, duplicates=duplicates)
+        pool = cls._encode(columns, names, target, sources, hyperparameters, clusters, strata, fit)
+        return replace(
+            pool,
+            target=given,
+            gaps=pool.gaps if given == target else -pool.gaps,
+            left_out={name: _describe_content(columns[name], names) for name in left_out},
+            guessed=guessed,
+            duplicates=duplicates,
+            below_fit=pool.below_fit if fit is None else left_out_models,
+        )
 
     @classmethod
     def _encode(
@@ -185,6 +225,7 @@ class Pool:
         hyperparameters: Sequence[str],
         clusters: Sequence[str] | None,
         strata: Sequence[str],
+        fit: float | None,
     ) -> "Pool":
         """Turn checked columns into arrays, without the strata that cannot be ranked."""
         resampled = list(clusters or hyperparameters)
@@ -194,7 +235,7 @@ class Pool:
             unfit = find_unfit(columns, target, strata, resampled)
             groups = group_rows(columns, strata)
             rows = sorted(row for name, rows in groups.items() if name not in unfit for row in rows)
-            _check_strata(strata, groups, unfit)
+            _check_strata(strata, groups, unfit, fit)
             columns, names = keep_rows(columns, rows), [names[row] for row in rows]
             groups = group_rows(columns, strata)
         inside = [np.array(rows, dtype=np.int64) for rows in groups.values()]
@@ -209,13 +250,15 @@ class Pool:
             names=names,
             target=target,
             gaps=as_array(columns[target]),
-            measures={name: value for name, value in values.items() if reasons[name] is None},
+            values=values,
             undefined={name: reason for name, reason in reasons.items() if reason is not None},
             hyperparameters={name: codes for name, (codes, _) in encoded.items()},
             levels={name: levels for name, (_, levels) in encoded.items()},
             clusters=_number_clusters(codes, len(names)),
             clustered_by=list(clusters or ()),
             negated=[name for name in sources if name not in columns],
+            fit=fit,
+            below_fit=[names[row] for row in _find_below(columns, FITS)],
             strata_by=list(strata),
             strata=dict(zip(groups, inside, strict=True)),
             left_out_strata=unfit,
@@ -225,6 +268,14 @@ class Pool:
 def format_cell(value: Any) -> str:
     """Format a cell for a reader: numbers without needless digits."""
     return f"{value:g}" if is_number(value) and value is not None else str(value)
+
+
+def _find_family(column: str) -> str:
+    """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
+    family = column.partition("@")[0]
+    for suffix in _EXAMPLES:
+        family = family.removesuffix(suffix)
+    return family
 
 
 def _check_list(kind: str, names: Sequence[str]) -> None:
@@ -251,17 +302,21 @@ def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[st
         raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
     for name in clusters:
         if name not in hyperparameters:
-            hint = suggest(name, hyperparameters) if hyperparameters else "No hyperparameters were named."
+            hint = suggest(name, hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
             raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
 
 
-def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str]) -> None:
+def _check_strata(strata: Sequence[str], groups: Iterable[str], unfit: Mapping[str, str], fit: float | None) -> None:
     if len(unfit) == len(list(groups)):
         reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
-        raise ValueError(
-            f"no stratum of {join(strata)} can be ranked ({reasons}). Name a column with few values, such as the "
-            "recipe that a model was trained by."
-        )
+        advice = "Name a column with few values, such as the recipe that a model was trained by."
+        if any("configuration" in reason for reason in unfit.values()):
+            advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+        elif fit is not None:
+            advice = (
+                f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
+            )
+        raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
 
 
 def _check_roles(
@@ -279,14 +334,29 @@ def _check_roles(
 
 
 def _check_numbers(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
-    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
-    wrong = [row for row, cell in enumerate(columns[name]) if not is_number(cell)]
-    if wrong:
-        row = next((row for row in wrong if not _reads_as_number(columns[name][row])), wrong[0])
+    row = _find_text(columns[name])
+    if row is not None:
         raise ValueError(
             f"the {kind} {name!r} must be numbers, but model {names[row]} has {columns[name][row]!r}; write a number "
             "with a decimal point, or leave the cell empty if there is none."
         )
+
+
+def _find_text(column: Sequence[Any]) -> int | None:
+    """Return the first row that does not hold a number, or None."""
+    wrong = [row for row, cell in enumerate(column) if not is_number(cell)]
+    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    return next((row for row in wrong if not _reads_as_number(column[row])), wrong[0] if wrong else None)
+
+
+def _describe_content(column: Sequence[Any], names: Sequence[str]) -> str:
+    """Describe what a column holds that cannot be ranked."""
+    if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
+        return "True and False"
+    row = _find_text(column)
+    if row is None or not any(map(_reads_as_number, column)):
+        return "text"
+    return f"{column[row]!r} (model {names[row]}) among numbers"
 
 
 def _reads_as_number(cell: Any) -> bool:
@@ -295,6 +365,25 @@ def _reads_as_number(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _check_fit(fit: float, columns: Columns, names: Sequence[str]) -> None:
+    check_number("fit", fit, "it is the least training accuracy, such as 0.99")
+    if FITTED not in columns:
+        raise ValueError(f"fit={fit:g} needs a column {FITTED!r} in the table; a pool has one if train=… had labels.")
+    _check_numbers("column", FITTED, columns, names)
+    count = len(names) - len(_find_below(columns, fit))
+    if count < 3:
+        raise ValueError(
+            f"a ranking needs at least 3 models; with fit={fit:g}, {count} of {len(names)} are left, the others have a "
+            f"lower {FITTED}."
+        )
+
+
+def _find_below(columns: Columns, fit: float) -> list[int]:
+    """Return the rows whose training accuracy is below ``fit`` or missing; none if the table has no such column."""
+    accuracies = as_numbers(columns.get(FITTED, ()))
+    return [] if accuracies is None else [row for row, accuracy in enumerate(accuracies) if not accuracy >= fit]
 
 
 def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> None:
@@ -308,8 +397,10 @@ def _check_gaps(gaps: Array, target: str, names: Sequence[str]) -> None:
 
 def _check_filled(kind: str, name: str, columns: Columns, names: Sequence[str]) -> None:
     if missing := [model for model, cell in zip(names, columns[name], strict=True) if is_missing(cell)]:
-        which = _list_models(missing)
-        raise ValueError(f"the {kind} {name!r} is missing for {which}; write a value, such as 0 or 'off'.")
+        example = "'plain'" if kind == "stratum" else "0 or 'off'"
+        raise ValueError(
+            f"the {kind} {name!r} is missing for {_list_models(missing)}; write a value, such as {example}."
+        )
 
 
 def _explain_undefined(values: Array, names: Sequence[str], strata: Iterable[Indices] = ()) -> str | None:

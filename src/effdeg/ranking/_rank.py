@@ -9,7 +9,7 @@ import numpy as np
 from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.imports import require
 from effdeg.ranking._pool import Pool
-from effdeg.ranking._result import Ranking
+from effdeg.ranking._result import Ranking, Strata
 from effdeg.ranking._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
 from effdeg.ranking._scores import STATISTICS, Score, Statistic, percentiles
 from effdeg.ranking._statistics import Evaluation, scale_down, tally
@@ -30,6 +30,7 @@ def rank(
     model: str | None = None,
     strata: Sequence[str] | None = None,
     variants: Mapping[str, str | Sequence[str]] | None = None,
+    fit: float | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -75,10 +76,11 @@ def rank(
     Args:
         table: One row per model: a dict of columns, a list of dicts, a data frame, or the path of a ``.csv`` or
             ``.parquet`` file (see :func:`read_table`).
-        target: The column to predict; larger is worse.
+        target: The column to predict; larger is worse. A leading minus, as in ``"-test_accuracy"``, negates it.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
             better. By default every column of numbers that has no other role, except the accuracies behind the gap
-            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target.
+            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target; effdeg's own columns
+            for which larger is better, such as ``confidence``, then have a leading minus.
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
             conditional information. Numbers are ordered by size; anything else has no order, and all pairs
             of its values count as neighbors.
@@ -88,18 +90,21 @@ def rank(
             Strata of fewer than 5 models or 3 configurations, or in which the target is constant, are left out.
         variants: The variants of a measure by the name of the family: names of measures, or patterns such as
             ``"sharpness@*"``.
+        fit: The least training accuracy, such as 0.99, in the column ``train_accuracy``; models below it, or without
+            one, are left out. By default all are ranked, and a note says how many are below 0.99.
         resamples: The number of resamples for the intervals; at least 100.
         level: The confidence level of the intervals.
         seed: The seed of the resamples, which all measures share.
 
     Returns:
-        The measures by Kendall's τ, best first. Those that are constant, or not finite for some model, are undefined.
+        The measures by Kendall's τ, best first. Those that are constant, or not finite for some model, are undefined;
+        with strata, in that stratum and in the scores that combine all.
 
     Raises:
         ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
             if the target is missing or the same for all models; if there are fewer than 3 models; if no stratum can be
-            ranked; if a family has fewer than two variants; if a setting is out of range; or if the file cannot be
-            read.
+            ranked; if a family has fewer than two variants; if ``fit`` is given without a column ``train_accuracy``; if
+            a setting is out of range; or if the file cannot be read.
         TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
         FileNotFoundError: If the table is a path and there is no such file.
         ImportError: If SciPy is not installed, or pyarrow for a ``.parquet`` file.
@@ -108,14 +113,14 @@ def rank(
     check_count("resamples", resamples, least=_MIN_RESAMPLES)
     check_count("seed", seed, least=0)
     check_level(level)
-    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model, strata or ())
+    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model, strata or (), fit)
     families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
     counts = _draw(pool, resamples, np.random.default_rng(seed))
     inside = {
         name: _rank_pool(pool.select(name), counts[:, rows], level, seed, families)
         for name, rows in pool.strata.items()
     }
-    return replace(_rank_pool(pool, counts, level, seed, families), strata=inside)
+    return replace(_rank_pool(pool, counts, level, seed, families), strata=Strata(inside, pool.left_out_strata))
 
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, pluralize
+from effdeg._utils.checks import check_choice, pluralize, suggest
 from effdeg._utils.imports import require
 from effdeg.ranking._notes import list_notes, list_warnings
 from effdeg.ranking._pool import Pool, join
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
+
+
+class Strata(dict[str, "Ranking"]):
+    """The rankings of strata by name; the error for another name says why there is none."""
+
+    def __init__(self, rankings: "Mapping[str, Ranking]", left_out: Mapping[str, str]) -> None:
+        super().__init__(rankings)
+        self._left_out = left_out
+
+    def __missing__(self, name: str) -> "Ranking":
+        if name in self._left_out:
+            raise KeyError(f"the stratum {name!r} is left out: {self._left_out[name]}")
+        raise KeyError(f"there is no stratum {name!r}. {suggest(name, self)}" if self else "there are no strata")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,7 +147,8 @@ class Ranking:
 
         Args:
             measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
-                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata.
+                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata;
+                the caption says of how many.
             theme: ``"light"`` or ``"dark"``.
 
         Returns:
@@ -147,15 +161,23 @@ class Ranking:
         """
         if not self.strata:
             raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
+        require("matplotlib", extra="plots", purpose="a figure")
+        from effdeg.ranking._plots import plot_ranking
+
         in_families = {name for best in self.best.values() for name in best["pearson"].variants}
+        caption = ""
         if measures is None:
-            measures = [*self.best, *(name for name in self.scores if name not in in_families)][:_STRATUM_PANELS]
+            every = [*self.best, *(name for name in self.scores if name not in in_families)]
+            measures = every[:_STRATUM_PANELS]
+            if len(every) > len(measures):
+                caption = f"; {len(measures)} of {len(every)} measures"
         for name in measures:
             check_choice("measure", name, [*self.best, *self.scores])
         figures = {}
         for stratum, inside in self.strata.items():
             chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
-            figures[stratum] = inside.plot([chosen.get(name, name) for name in measures], theme=theme)
+            drawn = [chosen.get(name, name) for name in measures]
+            figures[stratum] = plot_ranking(inside, drawn, theme=theme, caption=caption)
         return figures
 
     def warnings(self) -> list[str]:
@@ -163,7 +185,7 @@ class Ranking:
         return [f"note: {each}." for each in list_warnings(self)]
 
     def notes(self) -> list[str]:
-        """Return all warnings except the advice to negate a measure, without periods."""
+        """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
         return list_notes(self)
 
     def rows(self) -> list[list[str]]:
@@ -208,7 +230,7 @@ class Ranking:
     def describe_intervals(self) -> str:
         """Describe where the intervals come from, without a period."""
         if not self.resampled:
-            return "no measure can be ranked"
+            return "no measure can be ranked" + (" over all strata" if self.strata else "")
         text = f"{self.level * 100:g}% intervals"
         if self.strata:
             text = f"models are compared within {join(self.pool.strata_by)} only; {text}"

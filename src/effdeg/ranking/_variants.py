@@ -71,6 +71,7 @@ def find_variants(variants: Mapping[str, str | Sequence[str]], measures: Sequenc
         names: list[str] = []
         for pattern in [given] if isinstance(given, str) else given:
             matched = [pattern] if pattern in measures else [name for name in measures if fnmatchcase(name, pattern)]
+            matched = matched or [name for name in measures if fnmatchcase(name.removeprefix("-"), pattern)]
             if not matched:
                 raise ValueError(
                     f"no measure is called {pattern!r}, a variant of {family!r}. {suggest(pattern, measures)}"
