@@ -48,7 +48,8 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     assert (code, errors) == (0, "")
     assert all(word in printed for word in ("scale1", "scale4", "scale8", "gap", "written: "))
     table = ranking.read_table(out)
-    names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
+    kinds = [f"{kind}{end}" for kind in ("", "_normalized") for end in ("", "_stderr")]
+    names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in kinds]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
     names += ["total_variation", "decision_regions", "confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
@@ -65,6 +66,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
         degree=6,
     )
     assert table == {name: [row[name] for row in rows] for name in table}
+    assert f"{rows[0]['effective_degree@2']:.4g} ± {rows[0]['effective_degree_stderr@2']:.2g}" in printed
     code, printed, _ = run("rank", out, "--measure", "effective_degree", "--measure", "parameter_norm", "--no-plot")
     assert code == 0
     assert "effective_degree" in printed
@@ -80,7 +82,7 @@ def test_names_that_begin_alike_are_not_cut_off(run, labeled, weights, tmp_path)
     assert all(name in printed for name in ("scale1", "scale4", "scale8"))
 
 
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("width", [80, 240])
 def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width):
     test, train = labeled
     command = ["pool", SMALL, "--weights", weights[0].parent, "--data", test, "--train", train, "--labeled", train]
@@ -89,12 +91,22 @@ def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width)
     assert code == 0
     table, _, named = printed.partition("not shown: ")
     assert max(map(len, printed.splitlines())) <= width
-    names = ["disagreement", "thresholded_confidence", "total_variation", "decision_regions"]
-    names += ["confidence", "entropy", "nuclear_norm", "effective_degree@2", "effective_degree_normalized@2"]
+    names = ["disagreement", "effective_degree@2", "effective_degree_normalized@2", "thresholded_confidence"]
+    names += ["effective_degree_normalized", *("total_variation", "decision_regions"), "confidence", "entropy"]
+    names += ["nuclear_norm"]
     assert named.split() == ([] if width > 80 else ", ".join(names).split())
     heads = ["disagreement", "thresholded", "entropy", "nuclear", "variation", "regions", "@2"]
     assert [head in table for head in heads] == [width > 80] * len(heads)
-    assert all(head in table for head in ("normalized", "train", "test", "gap", "@0.05"))
+    assert all(head in table for head in ("train", "test", "gap", "@0.05"))
+
+
+def test_columns_that_were_asked_for_are_shown_before_others(run, data, weights, tmp_path):
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", data, "--components", 2]
+    command += ["--proxy", "parameter_norm", "--out", tmp_path / "pool.csv", *FAST, "--quiet"]
+    table, _, named = run(*command, width=80)[1].partition("not shown: ")
+    assert all(head in table for head in ("parameter", "@2"))
+    assert "@2" not in named
+    assert all(name in named for name in ("confidence", "total_variation"))
 
 
 def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, weights, tmp_path):

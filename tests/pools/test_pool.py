@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -96,6 +97,31 @@ def test_an_interrupted_pool_ends_as_one_that_was_not(folder, data, tmp_path, mo
     whole, parts = ({file.name: file.read_bytes() for file in out.parent.iterdir()} for out in outs)
     assert parts == whole
     assert sorted(whole) == ["pool.csv", "pool.predictions.npz", "pool.settings.json"]
+
+
+def test_a_table_that_another_process_writes_is_refused(folder, data, tmp_path, loaded):
+    out = tmp_path / "pool.csv"
+    with filelock.FileLock(tmp_path / "pool.csv.lock"), pytest.raises(ValueError, match="written by another command"):
+        measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert not loaded
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert not (tmp_path / "pool.csv.lock").exists()
+
+
+def test_standard_errors_are_not_ranked(folder, data, train):
+    rows = measure_pool(mlp(), [folder], data, train=train, components=2, **FAST)
+    assert {"effective_degree_stderr", "effective_degree_normalized_stderr@2"} <= rows[0].keys()
+    ranked = ranking.rank(rows, resamples=100)
+    assert {"effective_degree", "effective_degree_normalized@2"} <= ranked.scores.keys()
+    assert not [name for name in (*ranked.scores, *ranked.notes()) if "_stderr" in name]
+
+
+def test_a_table_without_standard_errors_is_not_continued(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    out.write_text(out.read_text().replace("effective_degree_stderr", "other", 1))
+    with pytest.raises(ValueError, match=r"not a table that this version wrote \(it has no column effective_degree_st"):
+        measure_pool(mlp(), [folder], data, out=out, **FAST)
 
 
 @pytest.mark.parametrize("lost", ["all", "damaged", "one", "of other settings"])

@@ -183,7 +183,9 @@ class CheckpointMeasurer:
                 raw = traced.fit(degree=degree, components=components)
                 logits = traced.fit(degree=degree, components=components, output="identity")
                 row[f"effective_degree{after}"] = raw.value
+                row[f"effective_degree_stderr{after}"] = raw.stderr
                 row[f"effective_degree_normalized{after}"] = logits.normalized
+                row[f"effective_degree_normalized_stderr{after}"] = logits.normalized_stderr
         return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1])
 
     def _measure_predictions(self) -> dict[str, Any]:

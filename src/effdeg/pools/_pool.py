@@ -24,7 +24,7 @@ from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import PoolTable, Row, predictions_file
+from effdeg.pools._table import PoolTable, Row, lock_table, predictions_file
 
 
 def measure_pool(
@@ -55,10 +55,11 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; ``total_variation`` and ``decision_regions`` of the same paths;
-    proxies that need only predictions, ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the
-    requested proxies; and, where there are labels, ``train_accuracy``, ``test_accuracy`` and their difference, the
-    ``gap``. All models share their paths. :func:`effdeg.ranking.rank` takes the rows or the file.
+    (``effective_degree_normalized``), as in the paper, with their standard errors (``effective_degree_stderr``,
+    …); ``total_variation`` and ``decision_regions`` of the same paths; proxies that need only predictions,
+    ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are
+    labels, ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
+    :func:`effdeg.ranking.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
     classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
@@ -83,7 +84,7 @@ def measure_pool(
         proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
             cross entropy.
         components: Numbers of principal components to also reduce the outputs to. Each has columns of its own,
-            such as ``effective_degree@3``, from the same forward passes.
+            such as ``effective_degree@3`` and ``effective_degree_stderr@3``, from the same forward passes.
         paths: The number of paths.
         nodes: The number of points on each path.
         degree: The highest degree of the fitted polynomials.
@@ -108,8 +109,8 @@ def measure_pool(
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels, two
-            checkpoints have the same name, ``out`` holds rows with other settings, the Ray cluster does not answer, or
-            no checkpoint could be measured.
+            checkpoints have the same name, ``out`` holds rows with other settings or is being written by another
+            process, the Ray cluster does not answer, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -125,7 +126,7 @@ def measure_pool(
         ...     )
         >>> [row["model"] for row in rows]
         ['seed0', 'seed1', 'seed2', 'seed3']
-        >>> print(*list(rows[0])[3:-1])
+        >>> print(*list(rows[0])[5:-1])
         total_variation decision_regions confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
     files, target = name_checkpoints(weights), _check_target(out)
@@ -158,13 +159,14 @@ def measure_pool(
     if ray is not None:
         run = partial(run_on_ray, measurer, address=ray, device=find_gpu(model, device))
     measurer.check_proxies()
-    columns = measurer.try_out()
-    table = PoolTable(target, _describe(measurer, reference), columns)
-    names = _name_by_checksum(files, progress=progress)
-    _drop_changed(table, names)
-    _reuse_rows(table, names, files)
-    _add_missing(table, names, files, run, progress=progress)
-    table.write()  # rows may have been deleted, which others disagreed with
+    with lock_table(target):
+        columns = measurer.try_out()
+        table = PoolTable(target, _describe(measurer, reference), columns)
+        names = _name_by_checksum(files, progress=progress)
+        _drop_changed(table, names)
+        _reuse_rows(table, names, files)
+        _add_missing(table, names, files, run, progress=progress)
+        table.write()  # rows may have been deleted, which others disagreed with
     return [table.rows[name] for name in files if name in table.rows]
 
 

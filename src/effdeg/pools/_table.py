@@ -8,10 +8,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 from numpy.typing import NDArray
 
@@ -135,6 +137,27 @@ class PoolTable:
                 f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
+
+
+@contextmanager
+def lock_table(file: Path | None) -> Iterator[None]:
+    """Keep other processes from writing a table; the system releases the lock of a process that is killed."""
+    if file is None:
+        yield
+        return
+    lock = filelock.FileLock(file.with_suffix(".csv.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ValueError(
+            f"{file} is being written by another command. Wait until it has ended, or choose another file with out=."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # on Windows it can only be removed once it is released, which does so
+            Path(lock.lock_file).unlink()
+        lock.release()
 
 
 def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
