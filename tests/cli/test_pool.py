@@ -16,6 +16,8 @@ from effdeg import ranking
 from effdeg.cli._pool import pool
 from tests.cli.networks import FAST, SMALL, colors, small
 
+pytestmark = pytest.mark.filterwarnings("ignore:for . of . model")  # notes on the fit
+
 
 @pytest.fixture
 def labeled(tmp_path):

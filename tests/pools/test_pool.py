@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+import effdeg
 from effdeg import measure_pool, ranking
 from effdeg.measure import IllConditionedFit
 from effdeg.pools import _checkpoint
@@ -329,6 +330,50 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
 def test_bad_input_is_refused(folder, data, options, error, message):
     with pytest.raises(error, match=message):
         measure_pool(**{"model": mlp(), "weights": [folder], "data": data} | options)
+
+
+def test_notes_on_the_fits_are_said_once(folder, data):
+    settings = {"paths": 20, "nodes": 10, "degree": 3}
+    files = {}
+    for scale in (0.1, 4, 9):
+        model = mlp(seed=1)
+        with torch.no_grad():
+            model[0].weight.mul_(scale)
+        files[f"scale{scale}"] = folder / f"scale{scale}.pt"
+        torch.save(model.state_dict(), files[f"scale{scale}"])
+    with pytest.warns(UserWarning, match="of 3 models") as warned:
+        measure_pool(mlp(), files, data[0], components=[2], **settings)
+    messages = [str(each.message) for each in warned]
+    highest = max(effdeg.measure(model, data[0], components=each, **settings).upper_half for each in (None, 2))
+    assert len(messages) == 1
+    assert messages[0].startswith(f"for 2 of 3 models: up to {highest:.0%} of the value lies in the upper half of the ")
+    with pytest.warns(UserWarning, match="for 1 of 1 model: components=9, but 4 outputs that sum to 1"):
+        measure_pool(mlp(), [folder / "a.pt"], data[0], components=[9], **FAST)
+
+
+def test_examples_that_should_differ_are_refused(folder, data, train, loaded):
+    again = (data[0].clone(), data[1])
+    with pytest.raises(ValueError, match="data= and train= are the same examples, so that every gap would be 0"):
+        measure_pool(mlp(), [folder], data, train=again, **FAST)
+    with pytest.raises(ValueError, match="data= and labeled= are the same examples, so that thresholded_confidence"):
+        measure_pool(mlp(), [folder], data[0], labeled=again, **FAST)
+    assert not loaded
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=again, labeled=train, **FAST)
+    assert "gap" not in row  # without labels, measures may be those of training examples
+
+
+def test_what_is_suspicious_about_accuracies(folder):
+    x = torch.randn(300, 6, generator=torch.Generator().manual_seed(0))
+    files, classes = [folder / "a.pt"], mlp(seed=1)(x).argmax(1)
+    shifted = (classes + 1) % 4
+    with pytest.warns(UserWarning, match=r"far below that of guessing, 1 in 4: are the labels") as warned:
+        measure_pool(mlp(), files, (x, shifted), **FAST)
+    assert len(warned) == 1
+    half = torch.where(torch.arange(300) < 150, classes, shifted)
+    with pytest.warns(UserWarning, match=r"every model is better on data= than on train=.*swapped\?") as warned:
+        measure_pool(mlp(), files, (x[100:200], half[100:200]), train=(x[150:], half[150:]), **FAST)
+    assert len(warned) == 1
+    measure_pool(mlp(), files, (x[150:], half[150:]), train=(x[100:200], half[100:200]), **FAST)
 
 
 def test_a_fit_that_is_ill_conditioned_is_said_once(folder, data):
