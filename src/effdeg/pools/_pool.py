@@ -176,7 +176,11 @@ def measure_pool(
     for note in _summarize({name: [each for each in own if each not in said] for name, own in notes.items()}):
         warnings.warn(note, stacklevel=2)
     rows = [table.rows[name] for name in files if name in table.rows]
-    if measurer.train and _seem_swapped(rows, least=min(len(measurer.data), len(measurer.train))):
+    if (
+        measurer.train
+        and "gap" in columns
+        and _seem_swapped([row["gap"] for row in rows], least=min(len(measurer.data), len(measurer.train)))
+    ):
         warnings.warn(
             "every model is better on data= than on train=, which it was trained on: are the two swapped?", stacklevel=2
         )
@@ -323,8 +327,7 @@ def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"for {len(models)} of {pluralize(len(notes), 'model')}: {note.replace('%', shares)}"
 
 
-def _seem_swapped(rows: Sequence[Row], *, least: int) -> bool:
+def _seem_swapped(gaps: Sequence[float], *, least: int) -> bool:
     """Return whether all test accuracies are above the training accuracies, by more than they vary with examples."""
-    gaps = [row["gap"] for row in rows if "gap" in row]
     margin = 1 / math.sqrt(least)  # two standard errors of an accuracy, at most
-    return bool(gaps) and max(gaps) < 0 and sum(gaps) / len(gaps) < -margin
+    return max(gaps) < 0 and sum(gaps) / len(gaps) < -margin
