@@ -116,7 +116,7 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, w
     assert run(*command, *FAST, "--quiet")[0] == 0
     code, _, errors = run(*command, *FAST, "--seed", 3, "--quiet")
     assert code == 2
-    assert "seed: 0 there, 3 now" in errors
+    assert "--seed was 0 then and is 3 now" in errors
     assert "choose another file with --out" in errors
     code, _, errors = run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")
     assert code == 2
@@ -129,6 +129,22 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, w
     errors = run(*command, *FAST, "--train", tmp_path / "few.npz", "--quiet")[2]
     assert "there are 4 examples, but 3 labels: each needs one." in errors
     assert "These are the examples of --train …" in errors
+
+
+def test_several_checkpoints_after_one_option_are_explained(run, data, weights, tmp_path):
+    code, _, errors = run("pool", SMALL, "--weights", *weights[:2], "--data", data, "--out", tmp_path / "pool.csv")
+    assert code == 2
+    assert "For several checkpoints, repeat --weights" in " ".join(errors.replace("│", "").split())
+
+
+def test_an_interrupted_pool_says_that_it_can_be_continued(run, data, weights, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(effdeg, "measure_pool", interrupt)
+    code, _, errors = run("pool", SMALL, "--weights", tmp_path, "--data", data, "--out", tmp_path / "pool.csv", *FAST)
+    assert code == 130
+    assert "stopped; the same command continues." in errors
 
 
 def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_path):

@@ -54,8 +54,12 @@ def test_rows_are_found_by_their_checkpoints(file):
 
 def test_other_settings_are_refused_and_named(file):
     text = file.read_text()
-    with pytest.raises(ValueError, match=r"other settings \(paths: 4 there, 5 now; at: null there, \"embed\" now\)"):
+    with pytest.raises(ValueError, match="paths= was 4 then and is 5 now; at= was not given then and is embed now"):
         PoolTable(file, SETTINGS | {"paths": 5, "at": "embed"}, ["degree", "norm"])
+    with pytest.raises(ValueError, match=r"settings: data= differs \(other examples or labels\)\. A table"):
+        PoolTable(file, SETTINGS | {"data": {"hash": "cba"}}, ["degree", "norm"])
+    with pytest.raises(ValueError, match=r"pool\.csv was written by another version of effdeg"):
+        PoolTable(file, SETTINGS | {"format": 2}, ["degree", "norm"])
     settings_file(file).unlink()
     with pytest.raises(ValueError, match=r"pool\.settings\.json, which has its settings, is missing"):
         PoolTable(file, SETTINGS, ["degree", "norm"])

@@ -1,6 +1,8 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from rich.table import Table
 import effdeg
 from effdeg._utils.checks import shorten
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_target, print_notes
+from effdeg.cli._output import check_target, print_notes, print_to_stderr
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData
@@ -86,7 +88,7 @@ def pool(
     }
     running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
-    with o.prepare_run([], examples):
+    with o.prepare_run([], examples), _explain_interruption():
         rows = effdeg.measure_pool(
             architecture,
             files,
@@ -115,6 +117,15 @@ def pool(
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     if len(rows) < len(files):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _explain_interruption() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_to_stderr("stopped; the same command continues.")
+        raise
 
 
 def _list_models(table: Path) -> set[str]:

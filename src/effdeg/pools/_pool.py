@@ -26,7 +26,7 @@ from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import PoolTable, Row, lock_table, predictions_file
+from effdeg.pools._table import FORMAT, PoolTable, Row, lock_table, predictions_file
 
 
 def measure_pool(
@@ -237,16 +237,22 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
     data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
     return {
+        "format": FORMAT,
         "model": {
             "class": type(model).__name__,
             "parameters": sum(each.numel() for each in model.parameters()),
             "precision": _name_precision(model),
-            "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
+            "shapes": _hash(repr(sorted(shapes.items()))),
+            "layers": _hash(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
-        "reference": None if reference is None else checksum(*list_weights(Path(reference))),
+        "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
         **measurer.settings.to_dict(),
     }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
@@ -296,20 +302,18 @@ def _add_missing(
     if table.file and (again := [name for digest in missing for name in names[digest] if name in table.rows]):
         lost = predictions_file(table.file)
         warnings.warn(f"measured again, since {lost} lacks their predictions: {', '.join(again)}", stacklevel=3)
-    reason = ""
     with progress_bar("checkpoints", len(missing), enabled=progress) as update:
         for number, (digest, measures) in enumerate(run(missing), start=1):
             if isinstance(measures, str):
-                reason = measures
                 table.write()  # without the row that it may have had before its weights changed
-                warnings.warn(f"{', '.join(names[digest])} left out: {reason}", stacklevel=3)
+                warnings.warn(f"{', '.join(names[digest])} left out: {measures}", stacklevel=3)
             else:
                 table.add(names[digest], digest, measures)
                 for name in names[digest]:
                     notes[name] = measures[NOTES]
             update(number, names[digest][0])
     if not files.keys() & table.rows.keys():
-        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}). The last one: {reason}")
+        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
     return notes
 
 

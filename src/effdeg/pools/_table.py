@@ -21,6 +21,20 @@ from effdeg._utils.files import dump, to_json, write_atomically, write_json
 from effdeg.pools._checkpoint import DISAGREEMENT
 
 Row = dict[str, Any]
+FORMAT = 2
+"""The version of tables, raised when rows get other columns. There are standard errors since 2."""
+_PARTS = {
+    "class": "a {} then, a {} now",
+    "parameters": "{} parameters then, {} now",
+    "precision": "{} then, {} now",
+    "shapes": "other shapes of weights",
+    "layers": "other layers or activations, as print(model) shows",
+    "examples": "{} examples then, {} now",
+    "labels": "{} labels then, {} labels now",
+    "hash": "other examples or labels",
+    "sha256": "other weights",
+}
+"""How the parts of a setting differ, in words."""
 
 
 class PoolTable:
@@ -195,15 +209,33 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
             f"{file} exists, but {other.name}, which has its settings, is missing or damaged. Choose another file with "
             "out=."
         ) from error
+    if before.get("format") != settings.get("format"):
+        raise ValueError(
+            f"{file} was written by another version of effdeg, with other columns. Measure again, and choose another "
+            "file with out=."
+        )
     names = dict.fromkeys([*before, *settings])
     differing = [name for name in names if before.get(name) != settings.get(name)]
     if differing:
-        listed = "; ".join(f"{name}: {_show(before, name)} there, {_show(settings, name)} now" for name in differing)
+        listed = "; ".join(_describe_difference(name, before.get(name), settings.get(name)) for name in differing)
         raise ValueError(
-            f"{file} holds rows that were measured with other settings ({listed}). A table has one kind of rows: use "
+            f"{file} holds rows that were measured with other settings: {listed}. A table has one kind of rows: use "
             "the same settings, or choose another file with out=."
         )
 
 
-def _show(settings: Mapping[str, Any], name: str) -> str:
-    return json.dumps(settings.get(name))
+def _describe_difference(name: str, before: Any, now: Any) -> str:
+    """Describe in words how a setting differs; of the model and of examples, the first part that does."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return f"{name}= was {_show(before)} then and is {_show(now)} now"
+    part = next(part for part in now if before.get(part) != now[part])
+    kept, found = (each[part] if part != "labels" else "with" if each[part] else "without" for each in (before, now))
+    return f"{'the model' if name == 'model' else f'{name}='} differs ({_PARTS[part].format(kept, found)})"
+
+
+def _show(value: Any) -> str:
+    if value is None or value == []:
+        return "not given"
+    if isinstance(value, dict):
+        return "given"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
