@@ -137,7 +137,7 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     elif lost == "damaged":
         kept.write_bytes(predictions[:-30])
     elif lost == "one":
-        np.savez(kept, **arrays | {"sha256": arrays["sha256"][[0, 2]], "classes": arrays["classes"][[0, 2]]})
+        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "classes")})
     else:
         np.savez(kept, **arrays | {"settings": "{}", "classes": 1 - arrays["classes"]})
     again = ["b"] if lost == "one" else ["a", "b", "c"]
@@ -174,6 +174,15 @@ def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
     assert rows == measure_pool(mlp(), [folder], data, **FAST)
     assert rows[0]["disagreement"] == rows[1]["disagreement"] != expected[0]["disagreement"]
     assert ranking.read_table(out)["disagreement"] == [row["disagreement"] for row in rows]
+
+
+def test_the_same_weights_in_another_file_count_once(folder, data, tmp_path):
+    expected = measure_pool(mlp(), [folder], data, **FAST)
+    torch.save({"state_dict": mlp(seed=2).state_dict(), "epoch": 3}, folder / "nested.pt")
+    for _ in ("new", "continued"):
+        rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
+        assert rows[:3] == expected
+        assert rows[3]["disagreement"] == rows[1]["disagreement"]
 
 
 def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp_path):

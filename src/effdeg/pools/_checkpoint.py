@@ -37,6 +37,8 @@ _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
+WEIGHTS = "weights"
+"""A hash of the weights as they were loaded, from whichever file; not in the table either."""
 NOTES = "notes"
 """What should be said of a checkpoint: in what is measured of it, but not in the table."""
 DISAGREEMENT = "disagreement"
@@ -186,7 +188,8 @@ class CheckpointMeasurer:
     def measure(self, file: Path) -> dict[str, Any]:
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
-        return self.measure_model()
+        weights = {name: each.reshape(-1) for name, each in self.model.state_dict().items() if torch.is_tensor(each)}
+        return self.measure_model() | {WEIGHTS: hash_examples(weights)}
 
     def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""

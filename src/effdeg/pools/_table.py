@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.files import dump, to_json, write_atomically, write_json
-from effdeg.pools._checkpoint import DISAGREEMENT
+from effdeg.pools._checkpoint import DISAGREEMENT, WEIGHTS
 
 Row = dict[str, Any]
 FORMAT = 2
@@ -46,12 +46,14 @@ class PoolTable:
         self._added: dict[str, Row] = {}  # what others have added to rows that were dropped or replaced
         self._settings = to_json(settings)
         self._classes: dict[str, NDArray[np.integer]] = {}  # predicted, by checksum
+        self._weights: dict[str, str] = {}  # hashes by checksum: several files may hold the same weights
         if file is None:
             return
         settings = json.loads(self._settings)
         if file.exists():
             _check_settings(file, settings)
-            self.rows, self._classes = self._read(file), self._read_classes(file)
+            self.rows = self._read(file)
+            self._read_classes(file)
         else:
             write_json(settings_file(file), settings)
 
@@ -71,7 +73,7 @@ class PoolTable:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
         if isinstance(classes := numbers.get(DISAGREEMENT), np.ndarray):  # not a copy of another row
-            self._classes[checksum] = classes
+            self._classes[checksum], self._weights[checksum] = classes, measures[WEIGHTS]
             self._write_classes()
         for name in names:
             self._keep_added(name)
@@ -111,27 +113,33 @@ class PoolTable:
         if DISAGREEMENT not in self._numbers:
             return
         checksums = {row["sha256"] for row in self.rows.values()} & self._classes.keys()
-        shares = compute_disagreement([self._classes[each] for each in checksums])
-        by_checksum = dict(zip(checksums, shares, strict=True))
+        models = {self._weights[each]: self._classes[each] for each in checksums}
+        shares = dict(zip(models, compute_disagreement(list(models.values())), strict=True))
         for row in self.rows.values():
-            row[DISAGREEMENT] = by_checksum.get(row["sha256"], math.nan)
+            row[DISAGREEMENT] = shares.get(self._weights.get(row["sha256"], ""), math.nan)
 
     def _write_classes(self) -> None:
         if self.file is None:
             return
         checksums, classes = list(self._classes), np.stack(list(self._classes.values()))
         small = classes.astype(np.min_scalar_type(classes.max()))
-        content = dump(lambda to: np.savez(to, settings=self._settings, sha256=checksums, classes=small))
+        kept: dict[str, Any] = {
+            "sha256": checksums,
+            "weights": [self._weights[each] for each in checksums],
+            "classes": small,
+        }
+        content = dump(lambda to: np.savez(to, settings=self._settings, **kept))
         write_atomically(predictions_file(self.file), content)
 
-    def _read_classes(self, file: Path) -> dict[str, NDArray[np.integer]]:
+    def _read_classes(self, file: Path) -> None:
         try:
             with predictions_file(file).open("rb") as stream, np.load(stream) as kept:
                 if str(kept["settings"]) == self._settings:  # else those of an earlier table in the same place
-                    return dict(zip(kept["sha256"].tolist(), kept["classes"], strict=True))
+                    checksums, weights = kept["sha256"].tolist(), kept["weights"].tolist()
+                    classes = dict(zip(checksums, kept["classes"], strict=True))
+                    self._weights, self._classes = dict(zip(checksums, weights, strict=True)), classes
         except Exception:  # missing or damaged in any way
-            pass
-        return {}
+            return
 
     def _read(self, file: Path) -> dict[str, Row]:
         try:
