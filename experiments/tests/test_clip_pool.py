@@ -21,6 +21,7 @@ from effdeg_lab.finetuning.shifts import find_test_set, read_classes
 
 MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
 QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}
+pytestmark = pytest.mark.filterwarnings("ignore:for .* of .* model")  # notes on the fit
 
 
 def make_network(seed):

@@ -16,6 +16,8 @@ from effdeg import ranking
 from effdeg.cli._pool import pool
 from tests.cli.networks import FAST, SMALL, colors, small
 
+pytestmark = pytest.mark.filterwarnings("ignore:for . of . model")  # notes on the fit
+
 
 @pytest.fixture
 def labeled(tmp_path):
@@ -48,7 +50,8 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     assert (code, errors) == (0, "")
     assert all(word in printed for word in ("scale1", "scale4", "scale8", "gap", "written: "))
     table = ranking.read_table(out)
-    names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in ("", "_normalized")]
+    kinds = [f"{kind}{end}" for kind in ("", "_normalized") for end in ("", "_stderr")]
+    names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in kinds]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
     names += ["total_variation", "decision_regions", "confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
@@ -65,6 +68,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
         degree=6,
     )
     assert table == {name: [row[name] for row in rows] for name in table}
+    assert f"{rows[0]['effective_degree@2']:.4g} ± {rows[0]['effective_degree_stderr@2']:.2g}" in printed
     code, printed, _ = run("rank", out, "--measure", "effective_degree", "--measure", "parameter_norm", "--no-plot")
     assert code == 0
     assert "effective_degree" in printed
@@ -80,7 +84,7 @@ def test_names_that_begin_alike_are_not_cut_off(run, labeled, weights, tmp_path)
     assert all(name in printed for name in ("scale1", "scale4", "scale8"))
 
 
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("width", [80, 240])
 def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width):
     test, train = labeled
     command = ["pool", SMALL, "--weights", weights[0].parent, "--data", test, "--train", train, "--labeled", train]
@@ -89,12 +93,22 @@ def test_all_measures_are_shown_or_named(run, labeled, weights, tmp_path, width)
     assert code == 0
     table, _, named = printed.partition("not shown: ")
     assert max(map(len, printed.splitlines())) <= width
-    names = ["disagreement", "thresholded_confidence", "total_variation", "decision_regions"]
-    names += ["confidence", "entropy", "nuclear_norm", "effective_degree@2", "effective_degree_normalized@2"]
+    names = ["disagreement", "effective_degree@2", "effective_degree_normalized@2", "thresholded_confidence"]
+    names += ["effective_degree_normalized", *("total_variation", "decision_regions"), "confidence", "entropy"]
+    names += ["nuclear_norm"]
     assert named.split() == ([] if width > 80 else ", ".join(names).split())
     heads = ["disagreement", "thresholded", "entropy", "nuclear", "variation", "regions", "@2"]
     assert [head in table for head in heads] == [width > 80] * len(heads)
-    assert all(head in table for head in ("normalized", "train", "test", "gap", "@0.05"))
+    assert all(head in table for head in ("train", "test", "gap", "@0.05"))
+
+
+def test_columns_that_were_asked_for_are_shown_before_others(run, data, weights, tmp_path):
+    command = ["pool", SMALL, "--weights", weights[0].parent, "--data", data, "--components", 2]
+    command += ["--proxy", "parameter_norm", "--out", tmp_path / "pool.csv", *FAST, "--quiet"]
+    table, _, named = run(*command, width=80)[1].partition("not shown: ")
+    assert all(head in table for head in ("parameter", "@2"))
+    assert "@2" not in named
+    assert all(name in named for name in ("confidence", "total_variation"))
 
 
 def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, weights, tmp_path):
@@ -102,7 +116,7 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, w
     assert run(*command, *FAST, "--quiet")[0] == 0
     code, _, errors = run(*command, *FAST, "--seed", 3, "--quiet")
     assert code == 2
-    assert "seed: 0 there, 3 now" in errors
+    assert "--seed was 0 then and is 3 now" in errors
     assert "choose another file with --out" in errors
     code, _, errors = run(*command, *FAST, "--train", tmp_path / "x.npy", "--quiet")
     assert code == 2
@@ -115,6 +129,22 @@ def test_pool_refuses_other_settings_in_the_words_of_its_options(run, labeled, w
     errors = run(*command, *FAST, "--train", tmp_path / "few.npz", "--quiet")[2]
     assert "there are 4 examples, but 3 labels: each needs one." in errors
     assert "These are the examples of --train …" in errors
+
+
+def test_several_checkpoints_after_one_option_are_explained(run, data, weights, tmp_path):
+    code, _, errors = run("pool", SMALL, "--weights", *weights[:2], "--data", data, "--out", tmp_path / "pool.csv")
+    assert code == 2
+    assert "For several checkpoints, repeat --weights" in " ".join(errors.replace("│", "").split())
+
+
+def test_an_interrupted_pool_says_that_it_can_be_continued(run, data, weights, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(effdeg, "measure_pool", interrupt)
+    code, _, errors = run("pool", SMALL, "--weights", tmp_path, "--data", data, "--out", tmp_path / "pool.csv", *FAST)
+    assert code == 130
+    assert "stopped; the same command continues." in errors
 
 
 def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_path):

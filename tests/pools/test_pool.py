@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 
+import filelock
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import effdeg
 from effdeg import measure_pool, ranking
 from effdeg.measure import IllConditionedFit
 from effdeg.pools import _checkpoint
@@ -98,6 +100,31 @@ def test_an_interrupted_pool_ends_as_one_that_was_not(folder, data, tmp_path, mo
     assert sorted(whole) == ["pool.csv", "pool.predictions.npz", "pool.settings.json"]
 
 
+def test_a_table_that_another_process_writes_is_refused(folder, data, tmp_path, loaded):
+    out = tmp_path / "pool.csv"
+    with filelock.FileLock(tmp_path / "pool.csv.lock"), pytest.raises(ValueError, match="written by another command"):
+        measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert not loaded
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    assert not (tmp_path / "pool.csv.lock").exists()
+
+
+def test_standard_errors_are_not_ranked(folder, data, train):
+    rows = measure_pool(mlp(), [folder], data, train=train, components=2, **FAST)
+    assert {"effective_degree_stderr", "effective_degree_normalized_stderr@2"} <= rows[0].keys()
+    ranked = ranking.rank(rows, resamples=100)
+    assert {"effective_degree", "effective_degree_normalized@2"} <= ranked.scores.keys()
+    assert not [name for name in (*ranked.scores, *ranked.notes()) if "_stderr" in name]
+
+
+def test_a_table_without_standard_errors_is_not_continued(folder, data, tmp_path):
+    out = tmp_path / "pool.csv"
+    measure_pool(mlp(), [folder], data, out=out, **FAST)
+    out.write_text(out.read_text().replace("effective_degree_stderr", "other", 1))
+    with pytest.raises(ValueError, match=r"not a table that this version wrote \(it has no column effective_degree_st"):
+        measure_pool(mlp(), [folder], data, out=out, **FAST)
+
+
 @pytest.mark.parametrize("lost", ["all", "damaged", "one", "of other settings"])
 def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_path, loaded, lost):
     out, kept = tmp_path / "pool.csv", tmp_path / "pool.predictions.npz"
@@ -110,7 +137,7 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     elif lost == "damaged":
         kept.write_bytes(predictions[:-30])
     elif lost == "one":
-        np.savez(kept, **arrays | {"sha256": arrays["sha256"][[0, 2]], "classes": arrays["classes"][[0, 2]]})
+        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "classes")})
     else:
         np.savez(kept, **arrays | {"settings": "{}", "classes": 1 - arrays["classes"]})
     again = ["b"] if lost == "one" else ["a", "b", "c"]
@@ -149,6 +176,15 @@ def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
     assert ranking.read_table(out)["disagreement"] == [row["disagreement"] for row in rows]
 
 
+def test_the_same_weights_in_another_file_count_once(folder, data, tmp_path):
+    expected = measure_pool(mlp(), [folder], data, **FAST)
+    torch.save({"state_dict": mlp(seed=2).state_dict(), "epoch": 3}, folder / "nested.pt")
+    for _ in ("new", "continued"):
+        rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
+        assert rows[:3] == expected
+        assert rows[3]["disagreement"] == rows[1]["disagreement"]
+
+
 def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp_path):
     out = tmp_path / "pool.csv"
     shutil.copy(folder / "a.pt", folder / "twin.pt")
@@ -169,14 +205,15 @@ def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, r"seed: 0 there, 1 now"),
-        ({"proxies": ["parameter_norm"]}, r'proxies: \[\] there, \["parameter_norm"\] now'),
-        ({"components": [2]}, r"components: \[\] there, \[2\] now"),
-        ({"dtype": torch.float64}, r'dtype: null there, "float64" now'),
-        ({"train": (torch.zeros(4, 6), [0, 1, 2, 3])}, r"train: null there"),
-        ({"model": torch.nn.Linear(6, 4)}, r"model: .*Sequential.* there, .*Linear.* now"),
-        ({"model": mlp().double()}, r"model: .*\"float32\".* there, .*\"float64\".* now"),
-        ({"data": torch.zeros(40, 6)}, r"data: .*\"labels\": true.* there, .*\"labels\": false.* now"),
+        ({"seed": 1}, r"seed= was 0 then and is 1 now"),
+        ({"proxies": ["parameter_norm"]}, r"proxies= was not given then and is parameter_norm now"),
+        ({"components": [2, 3]}, r"components= was not given then and is 2, 3 now"),
+        ({"dtype": torch.float64}, r"dtype= was not given then and is float64 now"),
+        ({"train": (torch.zeros(4, 6), [0, 1, 2, 3])}, r"train= was not given then and is given now"),
+        ({"model": torch.nn.Linear(6, 4)}, r"the model differs \(a Sequential then, a Linear now\)"),
+        ({"model": mlp().double()}, r"the model differs \(float32 then, float64 now\)"),
+        ({"model": mlp(activation=nn.ReLU)}, r"the model differs \(other layers or activations"),
+        ({"data": torch.zeros(40, 6)}, r"data= differs \(with labels then, without labels now\)"),
     ],
 )
 def test_other_settings_are_refused(folder, data, tmp_path, options, message):
@@ -225,7 +262,7 @@ def test_checkpoints_that_cannot_be_measured_are_left_out(folder, data, tmp_path
     assert [row["model"] for row in rows] == ["a", "b", "c", "diverged"]
     with (
         pytest.warns(UserWarning, match="broken left out"),
-        pytest.raises(ValueError, match=r"no checkpoint could be measured \(1 file\)\. The last one: .*damaged"),
+        pytest.raises(ValueError, match=r"no checkpoint could be measured \(1 file\); warnings say why\."),
     ):
         measure_pool(mlp(), [folder / "broken.pt"], data, **FAST)
 
@@ -274,11 +311,13 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
     (folder / "more").mkdir()
     shutil.copy(folder / "a.pt", folder / "more" / "a.pt")
     both = [folder / "a.pt", folder / "more" / "a.pt"]
-    assert name_checkpoints(both) == {str(file): file for file in both}
-    with pytest.raises(FileNotFoundError, match=r"d: .*d\.pt is neither a file nor a Hugging Face model folder"):
+    assert name_checkpoints([*both, folder / "b.pt"]) == {str(file): file for file in both} | {"b": folder / "b.pt"}
+    with pytest.raises(FileNotFoundError, match=r"d\.pt does not exist\. weights= takes .*\.pt.*, and folders of them"):
         name_checkpoints([folder, folder / "d.pt"])
-    with pytest.raises(FileNotFoundError, match=r"last: .*d\.pt is neither"):
-        name_checkpoints({"last": folder / "d.pt"})
+    with pytest.raises(FileNotFoundError, match=r"\*\.pt does not exist\. Patterns are not expanded"):
+        name_checkpoints(folder / "*.pt")
+    with pytest.raises(FileNotFoundError, match=r"last: .*more is neither a file nor a Hugging Face model folder"):
+        name_checkpoints({"last": folder / "more"})
     for given in ({"last": mlp().state_dict()}, [mlp().state_dict()]):
         with pytest.raises(TypeError, match=r"weights= holds a OrderedDict; expected names of files\. Save"):
             name_checkpoints(given)
@@ -303,6 +342,50 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
 def test_bad_input_is_refused(folder, data, options, error, message):
     with pytest.raises(error, match=message):
         measure_pool(**{"model": mlp(), "weights": [folder], "data": data} | options)
+
+
+def test_notes_on_the_fits_are_said_once(folder, data):
+    settings = {"paths": 20, "nodes": 10, "degree": 3}
+    files = {}
+    for scale in (0.1, 4, 9):
+        model = mlp(seed=1)
+        with torch.no_grad():
+            model[0].weight.mul_(scale)
+        files[f"scale{scale}"] = folder / f"scale{scale}.pt"
+        torch.save(model.state_dict(), files[f"scale{scale}"])
+    with pytest.warns(UserWarning, match="of 3 models") as warned:
+        measure_pool(mlp(), files, data[0], components=[2], **settings)
+    messages = [str(each.message) for each in warned]
+    highest = max(effdeg.measure(model, data[0], components=each, **settings).upper_half for each in (None, 2))
+    assert len(messages) == 1
+    assert messages[0].startswith(f"for 2 of 3 models: up to {highest:.0%} of the value lies in the upper half of the ")
+    with pytest.warns(UserWarning, match="for 1 of 1 model: components=9, but 4 outputs that sum to 1"):
+        measure_pool(mlp(), [folder / "a.pt"], data[0], components=[9], **FAST)
+
+
+def test_examples_that_should_differ_are_refused(folder, data, train, loaded):
+    again = (data[0].clone(), data[1])
+    with pytest.raises(ValueError, match="data= and train= are the same examples, so that every gap would be 0"):
+        measure_pool(mlp(), [folder], data, train=again, **FAST)
+    with pytest.raises(ValueError, match="data= and labeled= are the same examples, so that thresholded_confidence"):
+        measure_pool(mlp(), [folder], data[0], labeled=again, **FAST)
+    assert not loaded
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=again, labeled=train, **FAST)
+    assert "gap" not in row  # without labels, measures may be those of training examples
+
+
+def test_what_is_suspicious_about_accuracies(folder):
+    x = torch.randn(300, 6, generator=torch.Generator().manual_seed(0))
+    files, classes = [folder / "a.pt"], mlp(seed=1)(x).argmax(1)
+    shifted = (classes + 1) % 4
+    with pytest.warns(UserWarning, match=r"far below that of guessing, 1 in 4: are the labels") as warned:
+        measure_pool(mlp(), files, (x, shifted), **FAST)
+    assert len(warned) == 1
+    half = torch.where(torch.arange(300) < 150, classes, shifted)
+    with pytest.warns(UserWarning, match=r"every model is better on data= than on train=.*swapped\?") as warned:
+        measure_pool(mlp(), files, (x[100:200], half[100:200]), train=(x[150:], half[150:]), **FAST)
+    assert len(warned) == 1
+    measure_pool(mlp(), files, (x[150:], half[150:]), train=(x[100:200], half[100:200]), **FAST)
 
 
 def test_a_fit_that_is_ill_conditioned_is_said_once(folder, data):
@@ -357,6 +440,27 @@ def test_what_is_not_the_address_of_a_cluster_is_refused_before_any_work(folder,
     with pytest.raises(ValueError, match=r"ray='cluster' is not an address\. Use the address of a running"):
         measure_pool(mlp(), [folder], data, ray="cluster", **FAST)
     assert not loaded
+
+
+def test_a_cluster_that_is_not_found_is_said_in_our_words(folder, data, monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def init(**_):
+        raise ConnectionError("set the --address flag")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ValueError, match=r"ray='auto' finds no running cluster\. Use the address of a running"):
+        measure_pool(mlp(), [folder], data, ray="auto", **FAST)
+
+
+def test_functions_in_a_model_do_not_keep_a_table_from_being_continued(data, tmp_path):
+    class Module(nn.Linear):
+        def extra_repr(self):
+            return repr(lambda: self)  # with an address
+
+    torch.save(nn.Linear(6, 4).state_dict(), tmp_path / "a.pt")
+    one, other = (measure_pool(Module(6, 4), tmp_path, data, out=tmp_path / "pool.csv", **FAST) for _ in range(2))
+    assert one == other
 
 
 def test_ray_that_is_missing_is_named(folder, data, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from effdeg.pools._table import PoolTable, compute_disagreement, settings_file
+from effdeg.pools._table import PoolTable, compute_disagreement, lock_table, settings_file
 
 SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
 
@@ -54,8 +54,12 @@ def test_rows_are_found_by_their_checkpoints(file):
 
 def test_other_settings_are_refused_and_named(file):
     text = file.read_text()
-    with pytest.raises(ValueError, match=r"other settings \(paths: 4 there, 5 now; at: null there, \"embed\" now\)"):
+    with pytest.raises(ValueError, match="paths= was 4 then and is 5 now; at= was not given then and is embed now"):
         PoolTable(file, SETTINGS | {"paths": 5, "at": "embed"}, ["degree", "norm"])
+    with pytest.raises(ValueError, match=r"settings: data= differs \(other examples or labels\)\. A table"):
+        PoolTable(file, SETTINGS | {"data": {"hash": "cba"}}, ["degree", "norm"])
+    with pytest.raises(ValueError, match=r"pool\.csv was written by another version of effdeg"):
+        PoolTable(file, SETTINGS | {"format": 2}, ["degree", "norm"])
     settings_file(file).unlink()
     with pytest.raises(ValueError, match=r"pool\.settings\.json, which has its settings, is missing"):
         PoolTable(file, SETTINGS, ["degree", "norm"])
@@ -77,6 +81,23 @@ def test_a_damaged_table_is_refused(file, text, reason):
     with pytest.raises(ValueError, match=rf"pool\.csv cannot be continued: .*\({reason}\)"):
         PoolTable(file, SETTINGS, ["degree", "norm"])
     assert file.read_text() == text
+
+
+def test_one_process_at_a_time_writes_a_table(file):
+    before = sorted(file.parent.iterdir())
+    with (
+        lock_table(file),
+        pytest.raises(ValueError, match=r"pool\.csv is being written by another command\. Wait"),
+        lock_table(file),
+    ):
+        pass
+    assert sorted(file.parent.iterdir()) == before
+    with pytest.raises(KeyboardInterrupt), lock_table(file):
+        raise KeyboardInterrupt
+    file.with_suffix(".csv.lock").touch()  # of a process that was killed
+    with lock_table(file):
+        pass
+    assert sorted(file.parent.iterdir()) == before
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (3, 7), (9, 40)])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from effdeg._utils.imports import importing_from_here
 from effdeg._version import __version__
@@ -24,8 +25,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # fills paragraphs
 )
+
+
+class _PoolCommand(TyperCommand):
+    """Says what to write instead of several values after one option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if "unexpected extra argument" in str(error):
+                error.message += ". For several checkpoints, repeat --weights or name their folder."  # type: ignore[attr-defined]
+            raise
+
+
 for _command in (measure, compare, pool, rank, demo):
-    app.command()(_command)
+    app.command(cls=_PoolCommand if _command is pool else None)(_command)
 
 
 _state = {"traceback": False}

@@ -1,6 +1,8 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from rich.table import Table
 import effdeg
 from effdeg._utils.checks import shorten
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_target, print_notes
+from effdeg.cli._output import check_target, print_notes, print_to_stderr
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData
@@ -86,7 +88,7 @@ def pool(
     }
     running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
-    with o.prepare_run([], examples):
+    with o.prepare_run([], examples), _explain_interruption():
         rows = effdeg.measure_pool(
             architecture,
             files,
@@ -117,6 +119,15 @@ def pool(
         raise typer.Exit(1)
 
 
+@contextmanager
+def _explain_interruption() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_to_stderr("stopped; the same command continues.")
+        raise
+
+
 def _list_models(table: Path) -> set[str]:
     with table.open(encoding="utf-8", newline="") as stream:
         return {row["model"] for row in csv.DictReader(stream)}
@@ -143,23 +154,24 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
 
 
 def _choose_columns(rows: list[dict[str, Any]], proxies: list[str], width: int) -> tuple[list[str], list[str]]:
-    """Return the columns to print, and those that there is no room for."""
+    """Return the columns to print, those that were asked for first, and those that there is no room for."""
     from effdeg.pools._checkpoint import ALONG_PATHS, PREDICTIONS
 
-    always = ["effective_degree", "effective_degree_normalized", "train_accuracy", "test_accuracy", "gap"]
-    more = [*proxies, "thresholded_confidence", *ALONG_PATHS, *PREDICTIONS]
-    more += [name for name in rows[0] if "effective_degree" in name]
+    always = ["effective_degree", "train_accuracy", "test_accuracy", "gap"]
+    asked = [*proxies, *(name for name in rows[0] if "effective_degree" in name and "@" in name)]
+    more = [*asked, "thresholded_confidence", "effective_degree_normalized", *ALONG_PATHS, *PREDICTIONS]
     shown: list[str] = [name for name in always if name in rows[0]]
     hidden: list[str] = []
-    for name in dict.fromkeys(name for name in more if name in rows[0] and name not in shown):
+    for name in dict.fromkeys(name for name in more if name in rows[0] and "_stderr" not in name):
         fits = 1 + sum(_find_width(rows, each) for each in ("model", *shown, name)) <= width
-        (shown if fits else hidden).append(name)
-    return shown, hidden
+        room = fits and (name in asked or not set(hidden) & set(asked))
+        (shown if room else hidden).append(name)
+    return [name for name in rows[0] if name in shown], hidden
 
 
 def _find_width(rows: list[dict[str, Any]], name: str) -> int:
     """Return the width of a column with its frame."""
-    return 3 + max(map(len, [*_break(name).split(), *(_format(row[name]) for row in rows)]))
+    return 3 + max(map(len, [*_break(name).split(), *(_format(row, name) for row in rows)]))
 
 
 def _make_table(rows: list[dict[str, Any]], shown: list[str]) -> Table:
@@ -167,7 +179,7 @@ def _make_table(rows: list[dict[str, Any]], shown: list[str]) -> Table:
     for name in ("model", *shown):
         table.add_column(_break(name), overflow="fold")
     for row in rows:
-        table.add_row(*(escape(_format(row[name])) for name in ("model", *shown)))
+        table.add_row(*(escape(_format(row, name)) for name in ("model", *shown)))
     return table
 
 
@@ -176,5 +188,10 @@ def _break(name: str) -> str:
     return name.replace("_", "\n").replace("@", "\n@")
 
 
-def _format(cell: Any) -> str:
-    return cell if isinstance(cell, str) else f"{cell:.4g}"
+def _format(row: dict[str, Any], name: str) -> str:
+    """Return a cell, with its standard error if the row has one."""
+    from effdeg._utils.statistics import format_estimate
+
+    kind, at, variant = name.partition("@")
+    cell = row[name]
+    return cell if isinstance(cell, str) else format_estimate(cell, row.get(f"{kind}_stderr{at}{variant}"))

@@ -25,7 +25,7 @@ from effdeg._utils.device import Batches
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
-from effdeg.measure import Trace, trace
+from effdeg.measure import Measurement, Trace, trace
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
 from effdeg.proxies._along_paths import compare_neighbors
@@ -36,6 +36,11 @@ from effdeg.proxies._registry import needs_labels
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
+_GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
+WEIGHTS = "weights"
+"""A hash of the weights as they were loaded, from whichever file; not in the table either."""
+NOTES = "notes"
+"""What should be said of a checkpoint: in what is measured of it, but not in the table."""
 DISAGREEMENT = "disagreement"
 """A measure of a checkpoint among others: its row first has the predicted classes, from which the table computes it."""
 PREDICTIONS = ("confidence", "entropy", "nuclear_norm", DISAGREEMENT)
@@ -98,10 +103,16 @@ class LabeledExamples:
 
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of some of them with their labels."""
-        count = len(self.examples)
-        with seed_everything(seed):
-            batch = self.examples.fetch([count * number // _HASHED for number in range(_HASHED)])
-        return {"examples": count, "labels": self.has_labels, "hash": hash_examples(batch)}
+        return {"examples": len(self), "labels": self.has_labels, "hash": hash_examples(self._fetch_some(seed))}
+
+    def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
+        """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
+        hashes = {hash_examples(split_labels(each._fetch_some(seed))[0]) for each in (self, other)}
+        return len(self) == len(other) and len(hashes) == 1
+
+    def _fetch_some(self, seed: int) -> Tree:
+        with seed_everything(seed):  # a data set may draw
+            return self.examples.fetch([len(self) * number // _HASHED for number in range(_HASHED)])
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
@@ -142,6 +153,20 @@ class CheckpointMeasurer:
                 "examples of data=…."
             )
 
+    def check_examples(self) -> None:
+        """Raise if examples that should differ are the same."""
+        seed = self.settings.paths.seed
+        if self.train and self.data.has_labels and self.train.has_inputs_of(self.data, seed):
+            raise ValueError(
+                "data= and train= are the same examples, so that every gap would be 0. Give examples that the models "
+                "were not trained on as data=."
+            )
+        if self.labeled and self.labeled.has_inputs_of(self.data, seed):
+            raise ValueError(
+                "data= and labeled= are the same examples, so that thresholded_confidence would be the accuracy "
+                "itself. Give other examples as labeled=."
+            )
+
     def try_out(self) -> dict[str, Any]:
         """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""
         paths = replace(self.settings.paths, paths=1)
@@ -163,28 +188,37 @@ class CheckpointMeasurer:
     def measure(self, file: Path) -> dict[str, Any]:
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
-        return self.measure_model()
+        weights = {name: each.reshape(-1) for name, each in self.model.state_dict().items() if torch.is_tensor(each)}
+        return self.measure_model() | {WEIGHTS: hash_examples(weights)}
 
     def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
-        along = self._measure_along_paths()
-        return {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
+        along, fits = self._measure_along_paths()
+        notes = [note.removeprefix("note: ") for fit in fits for note in fit.warnings()]
+        notes = [note for note in notes if "output='identity'" not in note]  # which a pool does not have
+        notes += self._judge(accuracies, classes=fits[0].settings.outputs[-1])
+        row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
+        return row | {NOTES: notes}
 
-    def _measure_along_paths(self) -> dict[str, float]:
+    def _measure_along_paths(self) -> tuple[dict[str, float], list[Measurement]]:
+        """Return measures along the paths, and the fits of the probabilities."""
         paths, degree = self.settings.paths, self.settings.degree
         running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
-        row = {}
+        row, fits = {}, []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
             traced = trace(self.model, self.data, **vars(paths), **running)
             for components in (None, *self.settings.components):
                 after = "" if components is None else f"@{components}"
                 raw = traced.fit(degree=degree, components=components)
+                fits.append(raw)
                 logits = traced.fit(degree=degree, components=components, output="identity")
                 row[f"effective_degree{after}"] = raw.value
+                row[f"effective_degree_stderr{after}"] = raw.stderr
                 row[f"effective_degree_normalized{after}"] = logits.normalized
-        return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1])
+                row[f"effective_degree_normalized_stderr{after}"] = logits.normalized_stderr
+        return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1]), fits
 
     def _measure_predictions(self) -> dict[str, Any]:
         names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
@@ -236,6 +270,15 @@ class CheckpointMeasurer:
         if len(row) == 2:
             row["gap"] = row["train_accuracy"] - row["test_accuracy"]
         return row
+
+    def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:
+        """Return what is suspicious about accuracies."""
+        counts = {"train_accuracy": len(self.train or ()), "test_accuracy": len(self.data)}
+        found = [value for name, value in accuracies.items() if counts.get(name, 0) >= _GUESSED * classes]
+        if not found or max(found) >= 0.5 / classes:
+            return []
+        guessing = f"accuracy is far below that of guessing, 1 in {classes}"
+        return [f"{guessing}: are the labels in the order of the model's outputs?"]
 
     def _measure_accuracy(self, data: LabeledExamples) -> float:
         seed, dtype = self.settings.paths.seed, self.settings.dtype

@@ -1,7 +1,9 @@
 """The files of checkpoints and their names in a table."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from glob import has_magic
 from pathlib import Path
 
 from effdeg._utils.files import list_weights
@@ -19,10 +21,17 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
     else:
         files = list(dict.fromkeys(file for path in weights for file in list_files(_to_path(path))))
         names = [file.name if file.is_dir() else file.stem for file in files]
-        named = dict(zip(names if len(set(names)) == len(names) else map(str, files), files, strict=True))
+        counts = Counter(names)
+        named = {name if counts[name] == 1 else str(file): file for name, file in zip(names, files, strict=True)}
     if not named:
         raise ValueError("weights= names no checkpoints.")
     for name, file in named.items():
+        if not file.exists():
+            pattern = " Patterns are not expanded." if has_magic(str(file)) else ""
+            raise FileNotFoundError(
+                f"{name}: {file} does not exist.{pattern} weights= takes checkpoints ({', '.join(sorted(_SUFFIXES))}, "
+                "Hugging Face model folders), and folders of them."
+            )
         if not (file.is_file() or _is_model_folder(file)):
             raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
     return named

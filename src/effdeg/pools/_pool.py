@@ -2,8 +2,10 @@
 
 import copy
 import hashlib
+import math
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,13 @@ from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import checksum, list_weights
 from effdeg._utils.progress import progress_bar
-from effdeg.functional._conditioning import warn_if_ill_conditioned
+from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measure._measurement import describe_rounding
-from effdeg.pools._checkpoint import CheckpointMeasurer, LabeledExamples, RowSettings
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import PoolTable, Row, predictions_file
+from effdeg.pools._table import FORMAT, PoolTable, Row, lock_table, predictions_file
 
 
 def measure_pool(
@@ -55,10 +57,11 @@ def measure_pool(
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
-    (``effective_degree_normalized``), as in the paper; ``total_variation`` and ``decision_regions`` of the same paths;
-    proxies that need only predictions, ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the
-    requested proxies; and, where there are labels, ``train_accuracy``, ``test_accuracy`` and their difference, the
-    ``gap``. All models share their paths. :func:`effdeg.ranking.rank` takes the rows or the file.
+    (``effective_degree_normalized``), as in the paper, with their standard errors (``effective_degree_stderr``,
+    …); ``total_variation`` and ``decision_regions`` of the same paths; proxies that need only predictions,
+    ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are
+    labels, ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
+    :func:`effdeg.ranking.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
     classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
@@ -68,7 +71,8 @@ def measure_pool(
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
     call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
     so a changed file is measured again, and two files with the same weights only once. A checkpoint that is damaged,
-    does not fit the model or cannot be measured is left out with a warning.
+    does not fit the model or cannot be measured is left out with a warning. Other warnings, once for all checkpoints
+    that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
@@ -83,7 +87,7 @@ def measure_pool(
         proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
             cross entropy.
         components: Numbers of principal components to also reduce the outputs to. Each has columns of its own,
-            such as ``effective_degree@3``, from the same forward passes.
+            such as ``effective_degree@3`` and ``effective_degree_stderr@3``, from the same forward passes.
         paths: The number of paths.
         nodes: The number of points on each path.
         degree: The highest degree of the fitted polynomials.
@@ -107,9 +111,9 @@ def measure_pool(
         The rows of the checkpoints, in the order in which they were given: ``model``, the measures, and ``sha256``.
 
     Raises:
-        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels, two
-            checkpoints have the same name, ``out`` holds rows with other settings, the Ray cluster does not answer, or
-            no checkpoint could be measured.
+        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
+            holds the examples of ``data``, two checkpoints have the same name, ``out`` holds rows with other settings
+            or is being written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -125,7 +129,7 @@ def measure_pool(
         ...     )
         >>> [row["model"] for row in rows]
         ['seed0', 'seed1', 'seed2', 'seed3']
-        >>> print(*list(rows[0])[3:-1])
+        >>> print(*list(rows[0])[5:-1])
         total_variation decision_regions confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
     files, target = name_checkpoints(weights), _check_target(out)
@@ -140,8 +144,9 @@ def measure_pool(
     here = device if ray is None else None  # with Ray, the device is on other machines
     _check_run(model, dtype=dtype, workers=workers, device=here, ray=ray)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
-    if problem := describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch.")):
-        warnings.warn(problem, stacklevel=2)
+    rounding = describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch."))
+    if rounding:
+        warnings.warn(rounding, stacklevel=2)
     own = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
     measurer = CheckpointMeasurer(
         model=own,
@@ -158,14 +163,28 @@ def measure_pool(
     if ray is not None:
         run = partial(run_on_ray, measurer, address=ray, device=find_gpu(model, device))
     measurer.check_proxies()
-    columns = measurer.try_out()
-    table = PoolTable(target, _describe(measurer, reference), columns)
-    names = _name_by_checksum(files, progress=progress)
-    _drop_changed(table, names)
-    _reuse_rows(table, names, files)
-    _add_missing(table, names, files, run, progress=progress)
-    table.write()  # rows may have been deleted, which others disagreed with
-    return [table.rows[name] for name in files if name in table.rows]
+    measurer.check_examples()
+    with lock_table(target):
+        columns = [name for name in measurer.try_out() if name != NOTES]
+        table = PoolTable(target, _describe(measurer, reference), columns)
+        names = _name_by_checksum(files, progress=progress)
+        _drop_changed(table, names)
+        _reuse_rows(table, names, files)
+        notes = _add_missing(table, names, files, run, progress=progress)
+        table.write()  # rows may have been deleted, which others disagreed with
+    said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
+    for note in _summarize({name: [each for each in own if each not in said] for name, own in notes.items()}):
+        warnings.warn(note, stacklevel=2)
+    rows = [table.rows[name] for name in files if name in table.rows]
+    if (
+        measurer.train
+        and "gap" in columns
+        and _seem_swapped([row["gap"] for row in rows], least=min(len(measurer.data), len(measurer.train)))
+    ):
+        warnings.warn(
+            "every model is better on data= than on train=, which it was trained on: are the two swapped?", stacklevel=2
+        )
+    return rows
 
 
 def _check_target(out: File | None) -> Path | None:
@@ -218,16 +237,22 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
     data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
     return {
+        "format": FORMAT,
         "model": {
             "class": type(model).__name__,
             "parameters": sum(each.numel() for each in model.parameters()),
             "precision": _name_precision(model),
-            "hash": hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16],
+            "shapes": _hash(repr(sorted(shapes.items()))),
+            "layers": _hash(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
-        "reference": None if reference is None else checksum(*list_weights(Path(reference))),
+        "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
         **measurer.settings.to_dict(),
     }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
@@ -268,23 +293,45 @@ def _add_missing(
     run: Callable[[Mapping[str, Path]], Outcomes],
     *,
     progress: bool,
-) -> None:
-    """Measure the checkpoints that are not in the table yet."""
+) -> dict[str, list[str]]:
+    """Measure the checkpoints that are not in the table yet; return the notes on each."""
     missing = {digest: files[same[0]].absolute() for digest, same in names.items() if not table.has(digest)}
+    notes: dict[str, list[str]] = {}
     if not missing:
-        return
+        return notes
     if table.file and (again := [name for digest in missing for name in names[digest] if name in table.rows]):
         lost = predictions_file(table.file)
         warnings.warn(f"measured again, since {lost} lacks their predictions: {', '.join(again)}", stacklevel=3)
-    reason = ""
     with progress_bar("checkpoints", len(missing), enabled=progress) as update:
         for number, (digest, measures) in enumerate(run(missing), start=1):
             if isinstance(measures, str):
-                reason = measures
                 table.write()  # without the row that it may have had before its weights changed
-                warnings.warn(f"{', '.join(names[digest])} left out: {reason}", stacklevel=3)
+                warnings.warn(f"{', '.join(names[digest])} left out: {measures}", stacklevel=3)
             else:
                 table.add(names[digest], digest, measures)
+                for name in names[digest]:
+                    notes[name] = measures[NOTES]
             update(number, names[digest][0])
     if not files.keys() & table.rows.keys():
-        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}). The last one: {reason}")
+        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
+    return notes
+
+
+def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the notes on models, each once, with the number of models and the highest percentage."""
+    found: dict[str, dict[str, int]] = {}
+    for model, own in notes.items():
+        for note in own:
+            share = re.search(r"\d+(?=%)", note)
+            models = found.setdefault(re.sub(r"\d+%", "%", note), {})
+            models[model] = max(models.get(model, 0), int(share[0]) if share else 0)
+    for note, models in found.items():
+        highest = max(models.values())
+        shares = f"{'up to ' if min(models.values()) < highest else ''}{highest}%"
+        yield f"for {len(models)} of {pluralize(len(notes), 'model')}: {note.replace('%', shares)}"
+
+
+def _seem_swapped(gaps: Sequence[float], *, least: int) -> bool:
+    """Return whether all test accuracies are above the training accuracies, by more than they vary with examples."""
+    margin = 1 / math.sqrt(least)  # two standard errors of an accuracy, at most
+    return max(gaps) < 0 and sum(gaps) / len(gaps) < -margin

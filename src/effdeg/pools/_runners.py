@@ -14,6 +14,10 @@ from effdeg._utils.imports import require
 from effdeg.pools._checkpoint import CheckpointMeasurer
 
 _TIMEOUT = 10.0  # seconds
+_ADVICE = (
+    "Use the address of a running cluster, as ray status shows it, ray='auto' on one of its machines, or ray='local' "
+    "for this machine alone."
+)
 
 Outcomes = Iterator[tuple[str, dict[str, Any] | str]]
 """By the checksums of checkpoints: their measures, or why there are none."""
@@ -29,7 +33,10 @@ def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address:
     ray: Any = import_ray()
     connects = not ray.is_initialized()
     if connects:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
+        try:
+            ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
+        except ConnectionError as error:  # with advice that is for other programs
+            raise ValueError(f"ray={address!r} finds no running cluster. {_ADVICE}") from error
     pending: dict[Any, str] = {}
     try:
         needed = {"CPU": 1 + measurer.workers, "GPU": int(device is not None)}
@@ -61,18 +68,14 @@ def import_ray() -> Any:
 def check_address(address: str) -> None:
     """Raise unless a Ray cluster answers at its address: Ray itself would wait for minutes, or say little."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    advice = (
-        "Use the address of a running cluster, as ray status shows it, ray='auto' on one of its machines, or "
-        "ray='local' for this machine alone."
-    )
     if not colon and address not in {"auto", "local"}:
-        raise ValueError(f"ray={address!r} is not an address. {advice}")
+        raise ValueError(f"ray={address!r} is not an address. {_ADVICE}")
     if not (colon and port.isdigit()):  # auto, local
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise ValueError(f"ray={address!r} does not answer ({error}). {advice}") from error
+        raise ValueError(f"ray={address!r} does not answer ({error}). {_ADVICE}") from error
 
 
 def find_gpu(model: nn.Module, device: Device) -> str | None:

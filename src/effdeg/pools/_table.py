@@ -8,17 +8,33 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.files import dump, to_json, write_atomically, write_json
-from effdeg.pools._checkpoint import DISAGREEMENT
+from effdeg.pools._checkpoint import DISAGREEMENT, WEIGHTS
 
 Row = dict[str, Any]
+FORMAT = 2
+"""The version of tables, raised when rows get other columns. There are standard errors since 2."""
+_PARTS = {
+    "class": "a {} then, a {} now",
+    "parameters": "{} parameters then, {} now",
+    "precision": "{} then, {} now",
+    "shapes": "other shapes of weights",
+    "layers": "other layers or activations, as print(model) shows",
+    "examples": "{} examples then, {} now",
+    "labels": "{} labels then, {} labels now",
+    "hash": "other examples or labels",
+    "sha256": "other weights",
+}
+"""How the parts of a setting differ, in words."""
 
 
 class PoolTable:
@@ -30,12 +46,14 @@ class PoolTable:
         self._added: dict[str, Row] = {}  # what others have added to rows that were dropped or replaced
         self._settings = to_json(settings)
         self._classes: dict[str, NDArray[np.integer]] = {}  # predicted, by checksum
+        self._weights: dict[str, str] = {}  # hashes by checksum: several files may hold the same weights
         if file is None:
             return
         settings = json.loads(self._settings)
         if file.exists():
             _check_settings(file, settings)
-            self.rows, self._classes = self._read(file), self._read_classes(file)
+            self.rows = self._read(file)
+            self._read_classes(file)
         else:
             write_json(settings_file(file), settings)
 
@@ -55,7 +73,7 @@ class PoolTable:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
         if isinstance(classes := numbers.get(DISAGREEMENT), np.ndarray):  # not a copy of another row
-            self._classes[checksum] = classes
+            self._classes[checksum], self._weights[checksum] = classes, measures[WEIGHTS]
             self._write_classes()
         for name in names:
             self._keep_added(name)
@@ -95,27 +113,33 @@ class PoolTable:
         if DISAGREEMENT not in self._numbers:
             return
         checksums = {row["sha256"] for row in self.rows.values()} & self._classes.keys()
-        shares = compute_disagreement([self._classes[each] for each in checksums])
-        by_checksum = dict(zip(checksums, shares, strict=True))
+        models = {self._weights[each]: self._classes[each] for each in checksums}
+        shares = dict(zip(models, compute_disagreement(list(models.values())), strict=True))
         for row in self.rows.values():
-            row[DISAGREEMENT] = by_checksum.get(row["sha256"], math.nan)
+            row[DISAGREEMENT] = shares.get(self._weights.get(row["sha256"], ""), math.nan)
 
     def _write_classes(self) -> None:
         if self.file is None:
             return
         checksums, classes = list(self._classes), np.stack(list(self._classes.values()))
         small = classes.astype(np.min_scalar_type(classes.max()))
-        content = dump(lambda to: np.savez(to, settings=self._settings, sha256=checksums, classes=small))
+        kept: dict[str, Any] = {
+            "sha256": checksums,
+            "weights": [self._weights[each] for each in checksums],
+            "classes": small,
+        }
+        content = dump(lambda to: np.savez(to, settings=self._settings, **kept))
         write_atomically(predictions_file(self.file), content)
 
-    def _read_classes(self, file: Path) -> dict[str, NDArray[np.integer]]:
+    def _read_classes(self, file: Path) -> None:
         try:
             with predictions_file(file).open("rb") as stream, np.load(stream) as kept:
                 if str(kept["settings"]) == self._settings:  # else those of an earlier table in the same place
-                    return dict(zip(kept["sha256"].tolist(), kept["classes"], strict=True))
+                    checksums, weights = kept["sha256"].tolist(), kept["weights"].tolist()
+                    classes = dict(zip(checksums, kept["classes"], strict=True))
+                    self._weights, self._classes = dict(zip(checksums, weights, strict=True)), classes
         except Exception:  # missing or damaged in any way
-            pass
-        return {}
+            return
 
     def _read(self, file: Path) -> dict[str, Row]:
         try:
@@ -135,6 +159,27 @@ class PoolTable:
                 f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
+
+
+@contextmanager
+def lock_table(file: Path | None) -> Iterator[None]:
+    """Keep other processes from writing a table; the system releases the lock of a process that is killed."""
+    if file is None:
+        yield
+        return
+    lock = filelock.FileLock(file.with_suffix(".csv.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ValueError(
+            f"{file} is being written by another command. Wait until it has ended, or choose another file with out=."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # on Windows it can only be removed once it is released, which does so
+            Path(lock.lock_file).unlink()
+        lock.release()
 
 
 def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
@@ -172,15 +217,33 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
             f"{file} exists, but {other.name}, which has its settings, is missing or damaged. Choose another file with "
             "out=."
         ) from error
+    if before.get("format") != settings.get("format"):
+        raise ValueError(
+            f"{file} was written by another version of effdeg, with other columns. Measure again, and choose another "
+            "file with out=."
+        )
     names = dict.fromkeys([*before, *settings])
     differing = [name for name in names if before.get(name) != settings.get(name)]
     if differing:
-        listed = "; ".join(f"{name}: {_show(before, name)} there, {_show(settings, name)} now" for name in differing)
+        listed = "; ".join(_describe_difference(name, before.get(name), settings.get(name)) for name in differing)
         raise ValueError(
-            f"{file} holds rows that were measured with other settings ({listed}). A table has one kind of rows: use "
+            f"{file} holds rows that were measured with other settings: {listed}. A table has one kind of rows: use "
             "the same settings, or choose another file with out=."
         )
 
 
-def _show(settings: Mapping[str, Any], name: str) -> str:
-    return json.dumps(settings.get(name))
+def _describe_difference(name: str, before: Any, now: Any) -> str:
+    """Describe in words how a setting differs; of the model and of examples, the first part that does."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return f"{name}= was {_show(before)} then and is {_show(now)} now"
+    part = next(part for part in now if before.get(part) != now[part])
+    kept, found = (each[part] if part != "labels" else "with" if each[part] else "without" for each in (before, now))
+    return f"{'the model' if name == 'model' else f'{name}='} differs ({_PARTS[part].format(kept, found)})"
+
+
+def _show(value: Any) -> str:
+    if value is None or value == []:
+        return "not given"
+    if isinstance(value, dict):
+        return "given"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

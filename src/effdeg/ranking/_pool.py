@@ -169,6 +169,7 @@ class Pool:
             # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
             parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
             free = [name for name in columns if name not in {model, *roles, *parts}]
+            free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
             numbers = [name for name in free if as_numbers(columns[name]) is not None]
             left_out = [name for name in free if name not in numbers]
             guessed = [name for name in numbers if _find_family(name) not in _MEASURED]

@@ -157,8 +157,8 @@ def name_columns(axes: Iterable[str]) -> list[str]:
 def list_measures(models: Sequence[Mapping[str, Any]], axes: Iterable[str]) -> list[str]:
     """List the measures of a pool, with a leading minus for those that are good if large, such as margins."""
     known = {"model", *axes, "seed", *STRATA, REFERENCE, "test_accuracy", TARGET}
-    columns = dict.fromkeys(name for model in models for name in model if name not in known)
-    return [f"-{name}" if _is_good(name) else name for name in columns]
+    names = dict.fromkeys(name for model in models for name in model if name not in known)
+    return [f"-{name}" if _is_good(name) else name for name in names if "_stderr" not in name]
 
 
 def _is_good(name: str) -> bool:
