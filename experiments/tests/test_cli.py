@@ -193,6 +193,7 @@ def test_an_experiment_of_ones_own(run, own):
         (["run", "toi"], "'toi' is not a recipe. Did you mean 'toy'"),
         (["show", "own_lab:RECIPES"], "own_lab has no 'RECIPES'. Did you mean 'RECIPE'"),
         (["run", NAME, "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
+        (["run", NAME, "--set", "learning_rate=3"], "'learning_rate' is not a setting. Did you mean 'lr'?"),
         (["run", NAME, "--set", "epochs=few"], "epochs=few is not possible: epochs must be a whole number."),
         (["run", NAME, "--device", "gpu"], "--device gpu is not a device: write cpu, cuda or cuda:1."),
         (["run", NAME, "--device", "cuda:99"], "--device cuda:99 was asked for, but torch finds no such device"),

@@ -14,7 +14,7 @@ from effdeg import SineRamp
 from effdeg_lab.data import load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
-from effdeg_lab.engine.loop import Loop, open_loop
+from effdeg_lab.engine.loop import Loop, open_loop, share_batch
 from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
@@ -29,7 +29,9 @@ from effdeg_lab.settings import suggest
 
 def train(settings: Training, job: Job) -> None:
     """Carry out a run, or continue it."""
-    make_regularizer(settings)  # a bad one is reported before any data are read
+    # What cannot be is reported before any data are read.
+    settings.check_parts(share_batch(settings.batch))
+    make_regularizer(settings)
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
     examples.shifted |= find_more_shifts(settings, examples.classes, job.data)

@@ -161,14 +161,12 @@ class Training(Settings):
                     f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
                     f"{self.measure_nodes - 1} components."
                 )
-        if self.batch % self.accumulate:
-            raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
         if self.accumulate > 1 and self.unlabeled_batch:  # every part would draw as many
             raise ValueError(
                 f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
                 "its default."
             )
-        check_pairs(self.pairs, self.batch // self.accumulate)
+        self.check_parts(self.batch)
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
@@ -180,6 +178,17 @@ class Training(Settings):
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
+    def check_parts(self, share: int) -> None:
+        """Raise unless the share of a batch that one process has can be divided into parts that have paths."""
+        whole = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
+        if share % self.accumulate:
+            raise ValueError(f"{whole} cannot be divided into accumulate={self.accumulate} equal parts.")
+        if "ed" in self.regularizer.split("+"):
+            part = whole if self.accumulate == 1 else f"each of accumulate={self.accumulate} parts of {whole}"
+            check_pairs(self.pairs, share // self.accumulate, what=part)
+            if self.unlabeled_batch:
+                check_pairs(self.pairs, self.unlabeled_batch, what=f"unlabeled_batch={self.unlabeled_batch}")
+
     def _check_warm_up(self) -> None:
         """Raise if the warm-up is given twice or is too long; bring equal warm-ups into one form."""
         epochs, steps = self.warm_up_epochs, self.warm_up_steps
@@ -190,8 +199,8 @@ class Training(Settings):
         if epochs is not None and epochs > self.epochs:
             raise ValueError(f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: lr would not be reached.")
         if self.warm_up not in {0.0, _WARM_UP}:
-            given = f"warm_up_steps={steps}" if epochs is None else f"warm_up_epochs={epochs:g}"
-            raise ValueError(f"warm_up={self.warm_up:g} and {given} cannot be combined: set warm_up=0.")
+            name, given = ("warm_up_steps", steps) if epochs is None else ("warm_up_epochs", epochs)
+            raise ValueError(f"warm_up={self.warm_up:g} and {name}={given:g} cannot be combined: set {name}=none.")
         object.__setattr__(self, "warm_up", 0.0)
 
     def _check_start(self) -> None:
