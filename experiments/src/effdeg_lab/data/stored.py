@@ -16,6 +16,7 @@ from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
 from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
 
 _IMAGES = (".jpeg", ".jpg", ".png", ".webp")
+_CLASSES = 1000
 _COLUMNS = ("image", "img")
 _ROWS = 256  # rows of a table to read at a time
 # Both of the paper's recipes scale pixels to [-1, 1].
@@ -85,6 +86,15 @@ class ImageSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def list_gaps(self) -> list[str]:
+        """Describe what ImageNet has and this set lacks, as after an incomplete download: classes, or their tests."""
+        tested, found = len(np.unique(self.test.labels)), list[str]()
+        if self.classes != _CLASSES:
+            found.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
+        if tested < self.classes:
+            found.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
+        return found
+
     def fingerprint(self) -> str:
         """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
         return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
@@ -146,20 +156,24 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
 def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
     classes = _list_classes(train)
     if table is None:
-        return _list_folders(train, classes), _list_folders(val, classes)
+        return _list_folders(train, classes, trains=True), _list_folders(val, classes)
     with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
         known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
         names = list_images(val)
         labels = [classes.index(known[Path(name).stem]) for name in names]
-    return _list_folders(train, classes), _store(val, names, labels)
+    return _list_folders(train, classes, trains=True), _store(val, names, labels)
 
 
-def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
+def _list_folders(folder: Path, classes: Sequence[str], *, trains: bool = False) -> StoredImages:
     names, labels = list[str](), list[int]()
     if unknown := {*_list_classes(folder)} - {*classes}:
         raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not in training.")
     for label, name in enumerate(classes):
         found = list_images(folder / name) if (folder / name).is_dir() else []
+        if trains and not found:
+            raise ValueError(
+                f"{folder / name} has no images ({', '.join(_IMAGES)}): remove it, or download them again."
+            )
         names += [f"{name}/{each}" for each in found]
         labels += [label] * len(found)
     return _store(folder, names, labels)
@@ -167,13 +181,14 @@ def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
 
 def _list_classes(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
-        return sorted(each.name for each in entries if each.is_dir())
+        return sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
 
 
 def list_images(folder: Path) -> list[str]:
-    """List the names of the images in a folder."""
+    """List the names of the images in a folder, without hidden files, such as macOS's ``._NAME``."""
     with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
-        return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
+        names = (each.name for each in entries)
+        return sorted(name for name in names if name.lower().endswith(_IMAGES) and not name.startswith("."))
 
 
 def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
@@ -209,6 +224,8 @@ def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
         for member in tar:
             folder, _, last = member.name.rpartition("/")
             key, _, suffix = last.partition(".")
+            if not key:  # a hidden file
+                continue
             if f".{suffix.lower()}" in _IMAGES:
                 images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
             elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:

@@ -189,6 +189,13 @@ class Training(Settings):
             if self.unlabeled_batch:
                 check_pairs(self.pairs, self.unlabeled_batch, what=f"unlabeled_batch={self.unlabeled_batch}")
 
+    def check_steps(self, steps: int) -> None:
+        """Raise if the warm-up is longer than a run of this many steps."""
+        if self.warm_up_steps is not None and self.warm_up_steps > steps:
+            raise ValueError(
+                f"warm_up_steps={self.warm_up_steps} is more than the {steps} steps of this run: use fewer."
+            )
+
     def _check_warm_up(self) -> None:
         """Raise if the warm-up is given twice or is too long; bring equal warm-ups into one form."""
         epochs, steps = self.warm_up_epochs, self.warm_up_steps
