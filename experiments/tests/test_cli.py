@@ -144,6 +144,19 @@ def test_the_effective_degree_of_a_classifier_has_its_name_in_pools(run, folder)
     assert re.search(r"^effective degree test +2.5 ± 0.25", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("command", [("run",), ("sweep", "--method", "plain", "--seeds", "0")])
+def test_a_finished_run_on_other_data_is_not_taken_for_this_one(run, folder, command):
+    recipe = find_recipe("digits-methods")
+    settings = recipe.resolve(recipe.method("plain"))
+    for data, code in (("another", 2), (settings.identify_data(None), 0)):
+        job = Job(settings, recipe.name, "plain", settings, folder, torch.device("cpu"))
+        job.start(data=data)
+        job.finish({"test_accuracy": 0.5})
+        found, _, err = run(command[0], recipe.name, *command[1:])
+        assert (found, "plain-0.jsonl was made with other data: give its data folder" in err) == (code, bool(code)), err
+        job.file.unlink()
+
+
 def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
@@ -63,6 +64,10 @@ class Settings:
 
     def together_key(self) -> str | None:
         """Return what is equal for runs that can be trained together; None for a run that is trained alone."""
+        return None
+
+    def identify_data(self, folder: Path | None) -> str | None:  # noqa: ARG002
+        """Return the fingerprint of the data in this folder that a run would be made with; None if it is not known."""
         return None
 
     def change(self, changes: Mapping[str, Any]) -> Self:

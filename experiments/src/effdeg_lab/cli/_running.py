@@ -64,7 +64,7 @@ def run(
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
-    from effdeg_lab.sweep import Plan
+    from effdeg_lab.sweep import Plan, check_same_data
     from effdeg_lab.workers import execute
 
     recipe = find_recipe(name)
@@ -84,6 +84,8 @@ def run(
             print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
         found = job.read()
         finished = gather(found is not None and found.finished)[0]
+        if finished and found is not None:
+            check_same_data([(settings, found)], data)
         try:
             if not finished:
                 execute(recipe, job)

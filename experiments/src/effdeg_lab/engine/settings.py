@@ -1,9 +1,11 @@
 """The settings of a classifier's training, whatever the data, the model and the regularizer."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, check_pairs, setting
 
@@ -148,6 +150,10 @@ class Training(Settings):
             return None
         # A penalty of weight 0 is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
+
+    def identify_data(self, folder: Path | None) -> str:
+        """Load the data and return their fingerprint."""
+        return load(self.data, folder, self.pixels).fingerprint()
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together; bring equal settings into one form."""
