@@ -157,20 +157,21 @@ def test_a_finished_run_on_other_data_is_not_taken_for_this_one(run, folder, com
         job.file.unlink()
 
 
-def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
+def test_sigterm_and_ctrl_c_make_a_run_save(run, folder, tmp_path, monkeypatch, number, expected):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setenv("TOY_HOLD", str(pipe))
 
     def end():
         wait_for_hold(pipe)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=end)
     thread.start()
     code, out, err = run("run", NAME, "--set", "epochs=6", "--device", "cpu")
     thread.join()
-    assert (code, "error" in err) == (REQUEUE, False)
+    assert (code, "error" in err) == (expected, False)
     assert "stopped; run the same command again to continue" in out
     assert folder.find(Toy(epochs=6)).stopped
 
