@@ -174,7 +174,9 @@ def test_bad_layouts_are_refused_with_what_is_wrong(tmp_path, images, monkeypatc
         load("imagenet", tmp_path)
     (tmp_path / "train-0.tar").unlink()
     write_tables(tmp_path / "imagenet", {"train": images["train"], "val": [(-1, 1, b""), (3, 2, b"")]})
-    with pytest.raises(ValueError, match=r"n-0000001_1.JPEG in .* has the label -1; expected 0 to 9, as in training"):
+    with pytest.raises(
+        ValueError, match=r"_1.JPEG in row 0 of .*validation-00000-of-00002.parquet has the label -1; expect"
+    ):
         load("imagenet", tmp_path)
     (tmp_path / "imagenet" / "train-00001-of-00002.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"is incomplete: found 1 of 2 train-\*.parquet"):
@@ -191,6 +193,61 @@ def test_empty_class_folders_are_named_and_hidden_files_skipped(tmp_path, images
     assert load("imagenet", tmp_path).fingerprint() == whole.fingerprint()
     (place / "train" / "n99999999").mkdir()  # it would have the last number
     with pytest.raises(ValueError, match=r"train/n99999999 has no images \(.jpeg, .*\): remove it"):
+        load("imagenet", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "content", "words"),
+    [
+        (["a/n1.jpg", "a/n1.json"], b"", "a/n1 has no label: expected a/n1.cls with the number of its class"),
+        (["n1.cls"], b"3", "n1.cls has no image"),
+        (["n1.cls", "n1.jpg"], b"n01440764", "n1.cls holds b'n01440764'; expected the number of a class"),
+        (["n01440764.tar"], b"", "n01440764.tar is in it, as published: unpack it all into train/CLASS/"),
+    ],
+)
+def test_tars_without_labels_are_explained(tmp_path, monkeypatch, names, content, words):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    for split in ("train", "val"):
+        with tarfile.open(tmp_path / f"ILSVRC2012_img_{split}.tar", "w") as tar:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(ValueError, match=words):
+        load("imagenet", tmp_path)
+
+
+def test_a_broken_image_in_a_table_is_named_by_its_row(tmp_path, images, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    rows = [*images["train"]]
+    rows[70] = (*rows[70][:2], b"not an image")
+    write_tables(tmp_path / "imagenet", {**images, "train": rows})
+    data = load("imagenet", tmp_path)
+    (at,) = (index for index in range(len(data.train)) if len(data.train.read(index)) == 12)
+    ((name, _),) = Crops(data.train[at : at + 2], 8)[0, 0][2]
+    assert name == f"n00000005_15.JPEG in row 5 of {tmp_path / 'imagenet' / 'train-00001-of-00002.parquet'}"
+
+
+def test_a_process_that_died_is_explained(folder, monkeypatch):
+    class Loader:
+        def __init__(self, *_, **__):
+            pass
+
+        def __iter__(self):
+            raise RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly")
+
+    monkeypatch.setattr(decoding, "DataLoader", Loader)
+    with pytest.raises(
+        OSError, match=r"perhaps because memory ran out: set EFFDEG_DECODERS to fewer than 4\. The same"
+    ):
+        next(read_crops(Crops(load("imagenet", folder).train, 8), [[(0, 0)]], decoders=4))
+
+
+def test_a_cache_that_cannot_be_written_to(tmp_path, images, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "file"))
+    write_tables(tmp_path / "imagenet", images)
+    with pytest.raises(OSError, match=r"file/data: Not a directory. Set EFFDEG_CACHE to another folder"):
         load("imagenet", tmp_path)
 
 

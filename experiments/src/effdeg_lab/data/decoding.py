@@ -213,7 +213,15 @@ def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pi
         generator=torch.Generator(),  # otherwise it would advance torch's global generator and change training
         **options,
     )
-    yield from loader
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "exited unexpectedly" not in str(error):
+            raise
+        raise OSError(
+            "a process that decodes images has died, perhaps because memory ran out: set EFFDEG_DECODERS to fewer than "
+            f"{decoders}. The same command continues the run."
+        ) from error
 
 
 def split_keys(epoch: int, indices: Tensor) -> list[list[Key]]:

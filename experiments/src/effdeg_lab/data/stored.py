@@ -35,13 +35,16 @@ class StoredImages:
     names: Array  # of the images, as bytes; in a folder, their relative paths
     labels: Array
     places: Array | None = None  # in shards, the shard of each image, its first byte and its size
+    # For messages, if the files are copies: what was copied, and for each image the number of its shard and its row.
+    shards: tuple[Path, ...] = ()
+    rows: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, chosen: "slice | Array") -> "StoredImages":
-        places = None if self.places is None else self.places[chosen]
-        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places)
+        places, rows = (None if each is None else each[chosen] for each in (self.places, self.rows))
+        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places, rows=rows)
 
     def read(self, index: int) -> bytes:
         """Return the bytes of an image."""
@@ -56,7 +59,11 @@ class StoredImages:
         """Return where an image is, for messages."""
         if self.places is None:
             return str(self._locate(index))
-        return f"{os.fsdecode(self.names[index])} in {self.files[int(self.places[index, 0])]}"
+        name = os.fsdecode(self.names[index])
+        if self.rows is None:
+            return f"{name} in {self.files[int(self.places[index, 0])]}"
+        shard, row = map(int, self.rows[index])
+        return f"{name} in row {row} of {self.shards[shard]}"
 
     def identify(self) -> list[Any]:
         """Return a part of a cache key that changes when files are added or replaced."""
@@ -214,7 +221,7 @@ def _read_tars(files: Sequence[Path]) -> StoredImages:
         yield b""
 
     _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
-    return StoredImages(tuple(files), **notes)
+    return StoredImages(tuple(files), notes["names"], notes["labels"], notes["places"])
 
 
 def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
@@ -229,11 +236,23 @@ def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
             if f".{suffix.lower()}" in _IMAGES:
                 images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
             elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
-                labels[f"{folder}/{key}"] = int(stream.read())
-        if alone := images.keys() ^ labels.keys():
-            raise ValueError(f"{min(alone).lstrip('/')} has no image or no label.")
+                labels[f"{folder}/{key}"] = _parse_label(member.name, stream.read())
+            elif suffix == "tar":
+                raise ValueError(f"{member.name} is in it, as published: unpack it all into train/CLASS/*.JPEG.")
+        if alone := images.keys() - labels.keys():
+            key = min(alone).lstrip("/")
+            raise ValueError(f"{key} has no label: expected {key}.cls with the number of its class, from 0.")
+        if alone := labels.keys() - images.keys():
+            raise ValueError(f"{min(alone).lstrip('/')}.cls has no image.")
     for key, (name, start, size) in images.items():
         yield name, start, size, labels[key]
+
+
+def _parse_label(name: str, content: bytes) -> int:
+    try:
+        return int(content)
+    except ValueError:
+        raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
 
 
 def _read_tables(files: Sequence[Path]) -> StoredImages:
@@ -253,7 +272,9 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
 
     size = sum(file.stat().st_size for file in files)
     file, notes = keep_bytes(["unpacked", identify_files(files)], f"the images of {files[0].parent}", make, size=size)
-    return StoredImages((file,), **notes)
+    counts = [pq.ParquetFile(each).metadata.num_rows for each in files]
+    rows = np.column_stack([np.repeat(np.arange(len(files)), counts), np.concatenate([*map(np.arange, counts)])])
+    return StoredImages((file,), notes["names"], notes["labels"], notes["places"], tuple(files), rows)
 
 
 def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
