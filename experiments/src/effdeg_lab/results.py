@@ -188,13 +188,14 @@ class Results:
 
     @property
     def different_data(self) -> list[str]:
-        """One sentence for each data set whose content was not the same in all runs, with a run of each kind."""
+        """One sentence for each data set whose fingerprint was not the same in all runs, with a run of each kind."""
         found: dict[tuple[Any, Any], dict[str, Run]] = {}
         for run in (run for each in self.methods for run in each.runs if "data" in run.environment):
             key = run.settings.get("data"), run.settings.get("pixels")  # some images are decoded to this size
             found.setdefault(key, {}).setdefault(run.environment["data"], run)
         return [
-            f"These runs cannot be compared: {data} was not the same in {', '.join(run.name for run in runs.values())}."
+            f"These runs may not be comparable: {data}, or the names of its files, differed in "
+            f"{', '.join(run.name for run in runs.values())}."
             for (data, _), runs in found.items()
             if len(runs) > 1
         ]
