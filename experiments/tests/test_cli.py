@@ -144,20 +144,34 @@ def test_the_effective_degree_of_a_classifier_has_its_name_in_pools(run, folder)
     assert re.search(r"^effective degree test +2.5 ± 0.25", out, re.MULTILINE)
 
 
-def test_sigterm_makes_a_run_save_and_exit_with_75(run, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [("run",), ("sweep", "--method", "plain", "--seeds", "0")])
+def test_a_finished_run_on_other_data_is_not_taken_for_this_one(run, folder, command):
+    recipe = find_recipe("digits-methods")
+    settings = recipe.resolve(recipe.method("plain"))
+    for data, code in (("another", 2), (settings.identify_data(None), 0)):
+        job = Job(settings, recipe.name, "plain", settings, folder, torch.device("cpu"))
+        job.start(data=data)
+        job.finish({"test_accuracy": 0.5})
+        found, _, err = run(command[0], recipe.name, *command[1:])
+        assert (found, "plain-0.jsonl was made with other data: give its data folder" in err) == (code, bool(code)), err
+        job.file.unlink()
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
+def test_sigterm_and_ctrl_c_make_a_run_save(run, folder, tmp_path, monkeypatch, number, expected):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setenv("TOY_HOLD", str(pipe))
 
     def end():
         wait_for_hold(pipe)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=end)
     thread.start()
     code, out, err = run("run", NAME, "--set", "epochs=6", "--device", "cpu")
     thread.join()
-    assert (code, "error" in err) == (REQUEUE, False)
+    assert (code, "error" in err) == (expected, False)
     assert "stopped; run the same command again to continue" in out
     assert folder.find(Toy(epochs=6)).stopped
 
@@ -193,6 +207,7 @@ def test_an_experiment_of_ones_own(run, own):
         (["run", "toi"], "'toi' is not a recipe. Did you mean 'toy'"),
         (["show", "own_lab:RECIPES"], "own_lab has no 'RECIPES'. Did you mean 'RECIPE'"),
         (["run", NAME, "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
+        (["run", NAME, "--set", "learning_rate=3"], "'learning_rate' is not a setting. Did you mean 'lr'?"),
         (["run", NAME, "--set", "epochs=few"], "epochs=few is not possible: epochs must be a whole number."),
         (["run", NAME, "--device", "gpu"], "--device gpu is not a device: write cpu, cuda or cuda:1."),
         (["run", NAME, "--device", "cuda:99"], "--device cuda:99 was asked for, but torch finds no such device"),

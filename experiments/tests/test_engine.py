@@ -576,10 +576,14 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"warm_up": 1.5}, "warm_up=1.5 is out of range: it must be at most 1"),
         ({"measure_nodes": 8}, "measure_nodes=8 cannot .* Use measure_nodes=41 or more, or a lower measure_degree"),
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
-        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 cannot be combined"),
-        ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 cannot be combined"),
+        ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 .* set warm_up_epochs=none"),
+        ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 .* set warm_up_steps=none"),
         ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 cannot be combined"),
         ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
+        ({"regularizer": "ed", "batch": 1}, "batch=1 has only one example, and regularizer=ed joins two"),
+        ({"regularizer": "mixup+ed", "batch": 8, "accumulate": 8}, "each of accumulate=8 parts of batch=8 has only"),
+        ({"regularizer": "ed", "unlabeled_batch": 1}, "unlabeled_batch=1 has only one example"),
+        ({"regularizer": "ed", "batch": 20, "accumulate": 10, "pairs": 0.2}, "pairs=0.2 of a batch of 2 rounds to no"),
         ({"accumulate": 2, "unlabeled_batch": 8}, "unlabeled_batch=8 is not possible with accumulate=2"),
         ({"crop_scale": 0.0}, "crop_scale=0 is out of range: it must be above 0"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
@@ -589,3 +593,19 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
 def test_bad_settings(settings, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Training(**settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accumulate": 10}, "each of accumulate=10 parts of the 10 examples of a process has only one example"),
+        ({"accumulate": 4}, "the 10 examples of a process cannot be divided into accumulate=4 equal parts"),
+        ({"batch": 21}, "batch=21 cannot be shared evenly by 2 processes"),
+    ],
+)
+def test_parts_of_a_process_are_checked_before_data_are_read(tmp_path, monkeypatch, changes, message):
+    monkeypatch.setattr(loop, "get_rank_and_size", lambda: (0, 2))
+    monkeypatch.setattr("effdeg_lab.engine.classify.load", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(ValueError, match=message):
+        carry_out(tmp_path, small(regularizer="ed", **changes))
+    small(batch=1, accumulate=1)  # only paths need two examples

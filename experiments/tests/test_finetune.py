@@ -332,6 +332,7 @@ def test_masks_of_both_and_similar_lengths():
         ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "work only with anchor=labels or none"),
         ({"regularizer": "ed", "nodes": 3}, "nodes"),
         ({"regularizer": "ed", "pairs": 0.001}, "rounds to no path"),
+        ({"regularizer": "ed", "batch": 1}, "has only one example"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, message):

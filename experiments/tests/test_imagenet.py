@@ -9,8 +9,10 @@ from engine_runs import carry_out, small
 from test_streaming import CLASSES, draw_jpeg, write_folders
 
 from effdeg_lab.data import check, load
+from effdeg_lab.engine import check_training
 from effdeg_lab.recipe import find_recipe
 
+pytestmark = pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 RECIPES = ("imagenet-vit-original", "imagenet-vit-strong", "tiny-imagenet-vit", "tiny-imagenet-vit-strong")
 RUNS = [*((name, "ed") for name in RECIPES), *(("tiny-imagenet-vit", name) for name in ("plain", "mixup", "cutmix"))]
 # What makes a run short; all else is the recipe's.
@@ -54,6 +56,20 @@ def test_every_method_runs(tmp_path, data, name, method):
     assert done.summary["epochs"] == 2
     assert done.summary["train_loss"] < 2.31  # that of a guess is log 10
     assert (done.metrics[-1]["penalty"] or 0) > 0 if method == "ed" else done.metrics[-1]["penalty"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pixels": 30}, "30"),
+        ({"pixels": None}, "set pixels"),
+        ({"limit": 64, "batch": 32, "epochs": 2, "warm_up_steps": 5}, "warm_up_steps=5 is more than the 4 steps"),
+    ],
+)
+def test_settings_are_checked_before_images_are_read(data, monkeypatch, changes, message):
+    monkeypatch.setattr("effdeg_lab.data.stored._make_set", lambda *_: pytest.fail("images were read"))
+    with pytest.raises(ValueError, match=message):
+        check_training([shorten("imagenet-vit-strong", "ed").change(changes)], data)
 
 
 def test_recipes_have_the_papers_settings():

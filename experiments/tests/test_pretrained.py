@@ -200,6 +200,7 @@ def test_held_out_images_are_all_that_tuning_sees(tmp_path, pictures):
     assert scratch["shifted"].keys() == {"upside down", "dark"}  # corruptions have a place of their own
 
 
+@pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 def test_streamed_images_are_fine_tuned_on_as_well(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     write_folders(tmp_path / "imagenet", draw_images())

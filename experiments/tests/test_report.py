@@ -152,6 +152,21 @@ def test_single_runs_of_equal_length_are_told_apart(runs):
     assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine; limit 50 (recipe: none).\n" in text
 
 
+def test_runs_on_different_data_are_noted():
+    def report(*known):
+        runs = [make_run(METHODS, name, 0.8, seed=seed) for name in ("plain", "ed") for seed in (0, 1)]
+        runs = [replace(run, environment={**run.environment, **each}) for run, each in zip(runs, known, strict=True)]
+        return report_on(METHODS, runs), [run.name for run in runs]
+
+    same, other = {"data": "1"}, {"data": "2"}
+    found, names = report(same, {}, other, same)
+    sentence = "These runs may not be comparable: digits, or the names of its files, differed in "
+    sentence += f"{names[0]}, {names[2]}."
+    assert sentence in found.list_parts()
+    assert sentence in render_page([found])
+    assert not any("comparable" in str(part) for part in report(same, {}, {}, same)[0].list_parts())
+
+
 def test_a_run_that_the_table_has_under_another_method_is_not_listed_again():
     ed = METHODS.method("ed")
     short = replace(ed, name="short", title="ED, half the epochs", changes={**ed.changes, "epochs": 10})

@@ -26,6 +26,7 @@ from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.runs import RunFolder, StoppedError
 from tests.properties import run_in_processes
 
+pytestmark = pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
 CPU = torch.device("cpu")
 small = partial(
@@ -173,11 +174,91 @@ def test_bad_layouts_are_refused_with_what_is_wrong(tmp_path, images, monkeypatc
         load("imagenet", tmp_path)
     (tmp_path / "train-0.tar").unlink()
     write_tables(tmp_path / "imagenet", {"train": images["train"], "val": [(-1, 1, b""), (3, 2, b"")]})
-    with pytest.raises(ValueError, match=r"n-0000001_1.JPEG in .* has the label -1; expected 0 to 9, as in training"):
+    with pytest.raises(
+        ValueError, match=r"_1.JPEG in row 0 of .*validation-00000-of-00002.parquet has the label -1; expect"
+    ):
         load("imagenet", tmp_path)
     (tmp_path / "imagenet" / "train-00001-of-00002.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"is incomplete: found 1 of 2 train-\*.parquet"):
         check("imagenet", tmp_path)
+
+
+def test_empty_class_folders_are_named_and_hidden_files_skipped(tmp_path, images):
+    place = tmp_path / "imagenet"
+    write_folders(place, images)
+    whole = load("imagenet", tmp_path)
+    (place / "train" / "n00000000" / "._n00000000_10.JPEG").write_bytes(b"of macOS")
+    for split in ("train", "val"):
+        (place / split / ".ipynb_checkpoints").mkdir()
+    assert load("imagenet", tmp_path).fingerprint() == whole.fingerprint()
+    (place / "train" / "n99999999").mkdir()  # it would have the last number
+    with pytest.raises(ValueError, match=r"train/n99999999 has no images \(.jpeg, .*\): remove it"):
+        load("imagenet", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "content", "words"),
+    [
+        (["a/n1.jpg", "a/n1.json"], b"", "a/n1 has no label: expected a/n1.cls with the number of its class"),
+        (["n1.cls"], b"3", "n1.cls has no image"),
+        (["n1.cls", "n1.jpg"], b"n01440764", "n1.cls holds b'n01440764'; expected the number of a class"),
+        (["n01440764.tar"], b"", "n01440764.tar is in it, as published: unpack it all into train/CLASS/"),
+    ],
+)
+def test_tars_without_labels_are_explained(tmp_path, monkeypatch, names, content, words):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    for split in ("train", "val"):
+        with tarfile.open(tmp_path / f"ILSVRC2012_img_{split}.tar", "w") as tar:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(ValueError, match=words):
+        load("imagenet", tmp_path)
+
+
+def test_a_broken_image_in_a_table_is_named_by_its_row(tmp_path, images, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    rows = [*images["train"]]
+    rows[70] = (*rows[70][:2], b"not an image")
+    write_tables(tmp_path / "imagenet", {**images, "train": rows})
+    data = load("imagenet", tmp_path)
+    (at,) = (index for index in range(len(data.train)) if len(data.train.read(index)) == 12)
+    ((name, _),) = Crops(data.train[at : at + 2], 8)[0, 0][2]
+    assert name == f"n00000005_15.JPEG in row 5 of {tmp_path / 'imagenet' / 'train-00001-of-00002.parquet'}"
+
+
+def test_a_process_that_died_is_explained(folder, monkeypatch):
+    class Loader:
+        def __init__(self, *_, **__):
+            pass
+
+        def __iter__(self):
+            raise RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly")
+
+    monkeypatch.setattr(decoding, "DataLoader", Loader)
+    with pytest.raises(
+        OSError, match=r"perhaps because memory ran out: set EFFDEG_DECODERS to fewer than 4\. The same"
+    ):
+        next(read_crops(Crops(load("imagenet", folder).train, 8), [[(0, 0)]], decoders=4))
+
+
+def test_a_cache_that_cannot_be_written_to(tmp_path, images, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "file"))
+    write_tables(tmp_path / "imagenet", images)
+    with pytest.raises(OSError, match=r"file/data: Not a directory. Set EFFDEG_CACHE to another folder"):
+        load("imagenet", tmp_path)
+
+
+def test_classes_that_are_missing_are_reported(tmp_path, images, capsys):
+    write_folders(tmp_path / "imagenet", {**images, "val": [row for row in images["val"] if row[0] > 1]})
+    with pytest.warns(RuntimeWarning) as warned:
+        carry_out(tmp_path / "runs", small(epochs=1, regularizer="plain"), data=tmp_path, progress=True)
+    said = {str(each.message) for each in warned}
+    assert "data=imagenet has 10 classes here; ImageNet has 1,000." in said
+    assert "only 8 of the 10 classes of data=imagenet have test images." in said
+    assert "130 training and 24 test examples of 10 classes" in capsys.readouterr().out
 
 
 def test_crops_have_the_area_the_ratio_and_the_place_of_inceptions():
@@ -280,10 +361,11 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
             carry_out(tmp_path / "broken", settings, data=folder, asked_to_stop=asked)
     broken = carry_out(tmp_path / "broken", settings, data=folder)
     assert_same_end(whole, broken)
-    # The checkpoint is that of step 4: the second batch of the second epoch is the first to be read, after the two
-    # images on which the network is checked.
+    # The checkpoint is that of step 4: the second batch of the second epoch is the first to be read, after the first
+    # images of both splits and the two on which the network is checked.
     order = torch.randperm(CLASSES * TRAIN, generator=torch.Generator().manual_seed(1))
-    assert read[2:42] == [(1, index) for index in order[40:80].tolist()]
+    checked = decoding.CHUNK + CLASSES * TEST + 2
+    assert read[checked : checked + 40] == [(1, index) for index in order[40:80].tolist()]
     for entry in (*whole.run.metrics, whole.run.summary):
         assert entry["images_per_second"] > 0
         assert 0 < entry["waited"] < 1
@@ -295,8 +377,9 @@ def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tm
     settings = small(augment="crop-flip", epochs=1, accumulate=2)
     streamed = carry_out(tmp_path / "streamed", settings, data=folder)
     resident = carry_out(tmp_path / "resident", settings.change({"resident": True}), data=folder)
-    del streamed.summary["broken_images"]
     assert_same_end(streamed, resident)
+    sizes = {"train_examples": CLASSES * TRAIN, "test_examples": CLASSES * TEST, "classes": CLASSES}
+    assert {**streamed.summary, **sizes, "broken_images": 0} == streamed.summary
 
 
 @pytest.mark.parametrize("resident", [False, True])
@@ -324,11 +407,14 @@ def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_o
     ("changes", "words"),
     [
         ({"pixels": None}, "imagenet has images of many sizes: set pixels"),
+        ({"limit": 131}, "limit=131 is more than the 130 training examples"),
+        ({"warm_up_steps": 7, "resident": True}, "warm_up_steps=7 is more than the 6 steps of this run"),
         ({"labeled": 100}, "labeled and unlabeled_batch are not for imagenet"),
         ({"data": "digits", "augment": "none", "resident": True}, "resident=true is for images in files; digits"),
     ],
 )
-def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, changes, words):
+def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, monkeypatch, changes, words):
+    monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it decoded images"))
     with pytest.raises(ValueError, match=words):
         carry_out(tmp_path / "runs", small(regularizer="plain").change(changes), data=folder)
 
@@ -373,9 +459,12 @@ def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
         runs.append(carry_out(tmp_path / "broken", settings, data=folder))
     assert_same_end(*runs)
     # Once in each run: the one that was broken off knows it from its checkpoint.
-    said = [str(each.message) for each in warned if each.category is RuntimeWarning]
+    said = [str(each.message) for each in warned if "cannot be read" in str(each.message)]
     assert [each.split(" cannot be read as an image, and another is used")[0] for each in said] == [str(file)] * 2
     assert runs[0].summary["broken_images"] == 1
+    with pytest.warns(RuntimeWarning, match="another is used instead"):
+        examples = make_examples(load("imagenet", folder), settings.change({"resident": True, "held_out": 65}), CPU)
+    assert examples.summarize()["broken_images"] == 1
     data = load("imagenet", folder)
     at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(file))
     crops = Crops(data.train, 8, seed=1, least=0.3)
@@ -405,6 +494,15 @@ def test_many_broken_images_are_refused(tmp_path, folder):
     shutil.rmtree(folder)
     with pytest.raises(ValueError, match=r"100 images in a row cannot be read; the first is .*No such file"):
         Crops(data.train, 8)[0, 5]
+
+
+def test_test_images_that_cannot_be_read_are_noticed_before_training(tmp_path, folder, monkeypatch):
+    for file in [*(folder / "imagenet" / "val").rglob("*.JPEG")][::2]:
+        file.write_bytes(b"<html>")
+    monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it decoded all images"))
+    for resident in (False, True):
+        with pytest.raises(ValueError, match=r"15 of the first 30 images cannot be read: .*val.*: it is in no known"):
+            carry_out(tmp_path, small(resident=resident), data=folder)
 
 
 def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypatch):

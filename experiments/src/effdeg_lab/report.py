@@ -83,6 +83,7 @@ class Report:
                 continue
             yield f"Here: {verdict}."
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
+            yield from results.different_data
             yield from list_tables(results)
         yield from [self.tuning] if self.tuning else []
         if self.recipe.departs and self.results[0].changes:  # it may be about what was changed

@@ -187,6 +187,20 @@ class Results:
         return [f"{each.method.title} failed: {each.failure}" for each in self.methods if each.failure]
 
     @property
+    def different_data(self) -> list[str]:
+        """One sentence for each data set whose fingerprint was not the same in all runs, with a run of each kind."""
+        found: dict[tuple[Any, Any], dict[str, Run]] = {}
+        for run in (run for each in self.methods for run in each.runs if "data" in run.environment):
+            key = run.settings.get("data"), run.settings.get("pixels")  # some images are decoded to this size
+            found.setdefault(key, {}).setdefault(run.environment["data"], run)
+        return [
+            f"These runs may not be comparable: {data}, or the names of its files, differed in "
+            f"{', '.join(run.name for run in runs.values())}."
+            for (data, _), runs in found.items()
+            if len(runs) > 1
+        ]
+
+    @property
     def departures(self) -> list[str]:
         """The settings that differ from the recipe's, each written as ``epochs 36 (recipe: 300)``."""
         own = self.recipe.settings.to_dict()

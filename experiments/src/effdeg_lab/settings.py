@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
@@ -63,6 +64,10 @@ class Settings:
 
     def together_key(self) -> str | None:
         """Return what is equal for runs that can be trained together; None for a run that is trained alone."""
+        return None
+
+    def identify_data(self, folder: Path | None) -> str | None:  # noqa: ARG002
+        """Return the fingerprint of the data in this folder that a run would be made with; None if it is not known."""
         return None
 
     def change(self, changes: Mapping[str, Any]) -> Self:
@@ -127,7 +132,8 @@ class Settings:
 def suggest(name: str, options: Iterable[str], *, command: str = "") -> str:
     """Name the options that are close to a misspelled name; if none is, the command that shows all, or all of them."""
     options = list(dict.fromkeys(options))
-    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    initials = "".join(word[:1] for word in name.split("_"))  # learning_rate for lr
+    close = [initials] if initials in options else difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(map(repr, close))}?"
     return f"See {command}." if command else f"Choose from: {', '.join(map(repr, options))}."
@@ -144,8 +150,10 @@ def check_fit(nodes: int, degree: int, *, least_degree: int = 0, prefix: str = "
         )
 
 
-def check_pairs(pairs: float, batch: int) -> None:
-    """Raise unless this share of a batch is at least one path."""
+def check_pairs(pairs: float, batch: int, *, what: str = "a batch") -> None:
+    """Raise unless a batch has two examples for a path to join, and this share of it is at least one path."""
+    if batch < 2:
+        raise ValueError(f"{what} has only one example, and regularizer=ed joins two by a path: make it larger.")
     if pairs * batch < 0.5:
         raise ValueError(f"pairs={pairs:g} of a batch of {batch} rounds to no path: use pairs={1 / batch:.2g} or more.")
 

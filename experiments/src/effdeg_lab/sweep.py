@@ -168,7 +168,9 @@ def sweep(
     def carry_out(planned: Sequence[Planned], title: str) -> None:
         """Carry out the runs that are not finished yet, until a signal arrives."""
         known = zip(planned, runs.find_all([each.settings for each in planned]), strict=True)
-        before = [each for each, run in known if run and run.finished]
+        finished = {each: run for each, run in known if run and run.finished}
+        check_same_data(((each.settings, run) for each, run in finished.items()), data)
+        before = [*finished]
         outcome.extend(Ended(each, "finished before") for each in before)
         due = [each for each in planned if each not in before]
         with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=bool(planned)) as update:
@@ -200,6 +202,20 @@ def sweep(
     if received:
         raise StoppedError
     return outcome
+
+
+def check_same_data(finished: Iterable[tuple[Settings, Run]], folder: Path | None) -> None:
+    """Raise if a finished run was made with data other than those in this folder, as far as that is known."""
+    found: dict[tuple[Any, Any], str | None] = {}
+    for settings, run in finished:
+        key = run.settings.get("data"), run.settings.get("pixels")
+        if "data" in run.environment and key not in found:
+            found[key] = settings.identify_data(folder)
+        if found.get(key) not in (None, run.environment.get("data")):
+            raise ValueError(
+                f"{run.file} was made with other data: give its data folder, another --runs folder, or delete it to "
+                "run it again."
+            )
 
 
 def _check_together(plan: Plan, together: int) -> None:

@@ -58,6 +58,7 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
     def receive(number: int, _: object) -> None:
         received.append(number)
         if number == signal.SIGINT:
+            os.write(2, b"\nsaving and stopping; Ctrl-C again stops at once\n")  # printing may have been interrupted
             signal.signal(number, before[number])
 
     try:

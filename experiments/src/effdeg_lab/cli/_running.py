@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 REQUEUE = 75
 """The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 @contextmanager
@@ -57,15 +58,15 @@ def run(
     Unless --set says otherwise, tuned settings take the values that a sweep found best, if there was one, and settings
     of a random search the first that were drawn. Under torchrun the processes share the work.
 
-    SIGTERM makes the run save and exit with code 75, on which job schedulers can requeue it (Slurm:
-    **RequeueExit=75** in slurm.conf, and **sbatch --requeue**). Started again, it continues.
+    SIGTERM and Ctrl-C make the run save and stop; started again, it continues. After SIGTERM the exit code is 75, on
+    which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
-    from effdeg_lab.sweep import Plan
-    from effdeg_lab.workers import execute
+    from effdeg_lab.sweep import Plan, check_same_data
+    from effdeg_lab.workers import catch_signals, execute
 
     recipe = find_recipe(name)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
@@ -73,24 +74,26 @@ def run(
     wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
     base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
-    with _join_processes(where):
+    with _join_processes(where), catch_signals(signal.SIGINT) as interrupted:
         # The first process decides for all: what another one sees in the folder may already be something else.
         plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
-        job = Job(settings, recipe.name, chosen.name, base, folder, where, data, progress=speaks)
+        job = Job(settings, recipe.name, chosen.name, base, folder, where, data, speaks, lambda: bool(interrupted))
         if speaks:
             note = f", {format_settings(tuned)} (the best of {tried} tried)" if tuned else ""
             print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
         found = job.read()
         finished = gather(found is not None and found.finished)[0]
+        if finished and found is not None:
+            check_same_data([(settings, found)], data)
         try:
             if not finished:
                 execute(recipe, job)
         except StoppedError:
             if speaks:
                 print_rich(f"stopped; run the same command again to continue from {escape(str(job.folder))}")
-            raise typer.Exit(REQUEUE) from None
+            raise typer.Exit(_INTERRUPTED if interrupted else REQUEUE) from None
     found = job.read()
     if not first or found is None:
         return
@@ -151,7 +154,7 @@ def sweep(
         )
     except (StoppedError, KeyboardInterrupt) as stopped:
         print_rich("stopped; run the same command again to continue")
-        raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else 130) from None
+        raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else _INTERRUPTED) from None
     counts = Counter(each.ending for each in outcome)
     print_rich(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
     for planned, ending, error in outcome:

@@ -162,6 +162,18 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         return self._decode(content, self.size, choose)
 
 
+def check_first(crops: Crops) -> None:
+    """Raise if a tenth of the first images cannot be read, which would else be noticed after hours of training."""
+    count = min(CHUNK, len(crops))
+    broken = [each for index in range(count) for each in crops[0, index][2]]
+    names = dict.fromkeys(name for name, _ in broken)
+    if len(names) > max(1, count // 10):
+        raise ValueError(
+            f"{len(names)} of the first {count} images cannot be read: {', '.join([*names][:3])}, … The first error: "
+            f"{broken[0][1]}. Remove them, or download them again."
+        )
+
+
 class Broken:
     """The images of a split that could not be read: each is reported once, and more than 1% are an error."""
 
@@ -201,7 +213,15 @@ def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pi
         generator=torch.Generator(),  # otherwise it would advance torch's global generator and change training
         **options,
     )
-    yield from loader
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "exited unexpectedly" not in str(error):
+            raise
+        raise OSError(
+            "a process that decodes images has died, perhaps because memory ran out: set EFFDEG_DECODERS to fewer than "
+            f"{decoders}. The same command continues the run."
+        ) from error
 
 
 def split_keys(epoch: int, indices: Tensor) -> list[list[Key]]:
@@ -236,14 +256,15 @@ def decode_all(
     By default, training images keep their whole short side, because they are cropped later; test images do not.
     """
     splits = (("training", data.train, train_margin), ("test", data.test, margin))
-    tensors = list[tuple[Tensor, Tensor]]()
+    tensors, broken = list[tuple[Tensor, Tensor]](), set[str]()
     for name, images, kept in splits:
         crops = Crops(images, size, margin=kept, decoder=decoder)
         file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
         # Copy-on-write, as torch warns about read-only arrays.
         pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
         tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))
-    return Labeled(*tensors[0], *tensors[1], data.classes, data.mean, data.std)
+        broken.update(notes["broken"][:, 0].tolist())
+    return Labeled(*tensors[0], *tensors[1], data.classes, data.mean, data.std, broken_images=len(broken))
 
 
 def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, progress: bool) -> tuple[Any, Notes]:
@@ -264,7 +285,7 @@ def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, prog
     key = ["pixels", *how, crops.images.identify()]
     what = f"{count} {name} images of {crops.size} pixels a side"
     file, notes = keep_bytes(key, what, make, size=count * 3 * crops.size**2, verify=True)
-    Broken(count).report(notes.pop("broken").tolist())  # also in runs that find the images in the cache
+    Broken(count).report(notes["broken"].tolist())  # also in runs that find the images in the cache
     return file, notes
 
 

@@ -1,5 +1,6 @@
 """A cache of large files that take long to make, in ``EFFDEG_CACHE`` or ``~/.cache/effdeg``."""
 
+import errno
 import hashlib
 import io
 import json
@@ -54,9 +55,10 @@ def keep_bytes(
                 notes = _write(file, make)
             return file, notes
     except OSError as error:
+        full = error.errno in (None, errno.ENOSPC)
+        hint = f"It takes {size / 1e9:.3g} GB: free some space, or set" if full else "Set"
         raise OSError(
-            f"{what} cannot be kept in {folder}: {error.strerror or error}. It takes {size / 1e9:.3g} GB: free some "
-            "space, or set EFFDEG_CACHE to a folder on another disk."
+            f"{what} cannot be kept in {folder}: {error.strerror or error}. {hint} EFFDEG_CACHE to another folder."
         ) from error
 
 

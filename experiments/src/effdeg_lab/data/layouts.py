@@ -48,6 +48,7 @@ class Labeled:
     further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # modified test inputs, with the same labels
     true_labels: Tensor | None = None  # of the training examples, if some of train_labels are known to be wrong
     corrupted: "Corrupted | None" = None
+    broken_images: int | None = None  # those of files that could not be read, and were replaced by others
     # Further test sets, with images of the same classes in another style: images as bytes with their labels, or images
     # in files. Like corrupted ones, they do not affect training.
     shifted: "Mapping[str, tuple[Tensor, Tensor] | TestSet]" = field(default_factory=dict)

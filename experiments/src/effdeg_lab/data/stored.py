@@ -16,6 +16,7 @@ from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
 from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
 
 _IMAGES = (".jpeg", ".jpg", ".png", ".webp")
+_CLASSES = 1000
 _COLUMNS = ("image", "img")
 _ROWS = 256  # rows of a table to read at a time
 # Both of the paper's recipes scale pixels to [-1, 1].
@@ -34,13 +35,16 @@ class StoredImages:
     names: Array  # of the images, as bytes; in a folder, their relative paths
     labels: Array
     places: Array | None = None  # in shards, the shard of each image, its first byte and its size
+    # For messages, if the files are copies: what was copied, and for each image the number of its shard and its row.
+    shards: tuple[Path, ...] = ()
+    rows: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, chosen: "slice | Array") -> "StoredImages":
-        places = None if self.places is None else self.places[chosen]
-        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places)
+        places, rows = (None if each is None else each[chosen] for each in (self.places, self.rows))
+        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places, rows=rows)
 
     def read(self, index: int) -> bytes:
         """Return the bytes of an image."""
@@ -55,7 +59,11 @@ class StoredImages:
         """Return where an image is, for messages."""
         if self.places is None:
             return str(self._locate(index))
-        return f"{os.fsdecode(self.names[index])} in {self.files[int(self.places[index, 0])]}"
+        name = os.fsdecode(self.names[index])
+        if self.rows is None:
+            return f"{name} in {self.files[int(self.places[index, 0])]}"
+        shard, row = map(int, self.rows[index])
+        return f"{name} in row {row} of {self.shards[shard]}"
 
     def identify(self) -> list[Any]:
         """Return a part of a cache key that changes when files are added or replaced."""
@@ -84,6 +92,15 @@ class ImageSet:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def list_gaps(self) -> list[str]:
+        """Describe what ImageNet has and this set lacks, as after an incomplete download: classes, or their tests."""
+        tested, found = len(np.unique(self.test.labels)), list[str]()
+        if self.classes != _CLASSES:
+            found.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
+        if tested < self.classes:
+            found.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
+        return found
 
     def fingerprint(self) -> str:
         """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
@@ -146,20 +163,24 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
 def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
     classes = _list_classes(train)
     if table is None:
-        return _list_folders(train, classes), _list_folders(val, classes)
+        return _list_folders(train, classes, trains=True), _list_folders(val, classes)
     with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
         known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
         names = list_images(val)
         labels = [classes.index(known[Path(name).stem]) for name in names]
-    return _list_folders(train, classes), _store(val, names, labels)
+    return _list_folders(train, classes, trains=True), _store(val, names, labels)
 
 
-def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
+def _list_folders(folder: Path, classes: Sequence[str], *, trains: bool = False) -> StoredImages:
     names, labels = list[str](), list[int]()
     if unknown := {*_list_classes(folder)} - {*classes}:
         raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not in training.")
     for label, name in enumerate(classes):
         found = list_images(folder / name) if (folder / name).is_dir() else []
+        if trains and not found:
+            raise ValueError(
+                f"{folder / name} has no images ({', '.join(_IMAGES)}): remove it, or download them again."
+            )
         names += [f"{name}/{each}" for each in found]
         labels += [label] * len(found)
     return _store(folder, names, labels)
@@ -167,13 +188,14 @@ def _list_folders(folder: Path, classes: Sequence[str]) -> StoredImages:
 
 def _list_classes(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
-        return sorted(each.name for each in entries if each.is_dir())
+        return sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
 
 
 def list_images(folder: Path) -> list[str]:
-    """List the names of the images in a folder."""
+    """List the names of the images in a folder, without hidden files, such as macOS's ``._NAME``."""
     with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
-        return sorted(each.name for each in entries if each.name.lower().endswith(_IMAGES))
+        names = (each.name for each in entries)
+        return sorted(name for name in names if name.lower().endswith(_IMAGES) and not name.startswith("."))
 
 
 def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
@@ -199,7 +221,7 @@ def _read_tars(files: Sequence[Path]) -> StoredImages:
         yield b""
 
     _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
-    return StoredImages(tuple(files), **notes)
+    return StoredImages(tuple(files), notes["names"], notes["labels"], notes["places"])
 
 
 def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
@@ -209,14 +231,28 @@ def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
         for member in tar:
             folder, _, last = member.name.rpartition("/")
             key, _, suffix = last.partition(".")
+            if not key:  # a hidden file
+                continue
             if f".{suffix.lower()}" in _IMAGES:
                 images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
             elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
-                labels[f"{folder}/{key}"] = int(stream.read())
-        if alone := images.keys() ^ labels.keys():
-            raise ValueError(f"{min(alone).lstrip('/')} has no image or no label.")
+                labels[f"{folder}/{key}"] = _parse_label(member.name, stream.read())
+            elif suffix == "tar":
+                raise ValueError(f"{member.name} is in it, as published: unpack it all into train/CLASS/*.JPEG.")
+        if alone := images.keys() - labels.keys():
+            key = min(alone).lstrip("/")
+            raise ValueError(f"{key} has no label: expected {key}.cls with the number of its class, from 0.")
+        if alone := labels.keys() - images.keys():
+            raise ValueError(f"{min(alone).lstrip('/')}.cls has no image.")
     for key, (name, start, size) in images.items():
         yield name, start, size, labels[key]
+
+
+def _parse_label(name: str, content: bytes) -> int:
+    try:
+        return int(content)
+    except ValueError:
+        raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
 
 
 def _read_tables(files: Sequence[Path]) -> StoredImages:
@@ -236,7 +272,9 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
 
     size = sum(file.stat().st_size for file in files)
     file, notes = keep_bytes(["unpacked", identify_files(files)], f"the images of {files[0].parent}", make, size=size)
-    return StoredImages((file,), **notes)
+    counts = [pq.ParquetFile(each).metadata.num_rows for each in files]
+    rows = np.column_stack([np.repeat(np.arange(len(files)), counts), np.concatenate([*map(np.arange, counts)])])
+    return StoredImages((file,), notes["names"], notes["labels"], notes["places"], tuple(files), rows)
 
 
 def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:

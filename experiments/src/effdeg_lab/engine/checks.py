@@ -11,7 +11,7 @@ from effdeg_lab.engine.classify import Schedules, check_layer, check_suspect
 from effdeg_lab.engine.examples import check_images, count_examples
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.streaming import check_resident
+from effdeg_lab.engine.streaming import check_resident, check_stored
 from effdeg_lab.finetuning.encoders import find_pretrained
 from effdeg_lab.models import PRETRAINED, check_model, make_model
 
@@ -33,9 +33,13 @@ def check_training(several: Iterable[Training], folder: Path | None) -> None:
         regularizer = make_regularizer(settings)
         if settings.data in SIZES:
             _check_size(settings, regularizer.weight)
+        elif settings.data == "imagenet":
+            check_stored(settings)
+            if settings.limit is not None:
+                settings.check_steps(settings.epochs * (settings.limit // settings.batch))
     # Many runs of a sweep have the same network.
     for settings in {(each.model, each.dropout, each.at, each.data, each.pixels): each for each in several}.values():
-        if settings.data in SIZES and settings.model not in PRETRAINED and ":" not in settings.model:
+        if settings.data in (*SIZES, "imagenet") and settings.model not in PRETRAINED and ":" not in settings.model:
             _check_network(settings)
 
 
@@ -53,7 +57,8 @@ def _check_size(settings: Training, weight: float) -> None:
 
 def _check_network(settings: Training) -> None:
     """Raise unless the network fits the shape of the examples, and has the layer that paths lie at."""
-    _, shape, classes = SIZES[settings.data]
+    # Images in files get their size from the settings; a network fits any number of classes.
+    _, shape, classes = SIZES.get(settings.data, (0, (3,), 2))
     side = settings.pixels
     fitted = shape if side is None else (shape[0], side, side)
     with torch.random.fork_rng(devices=[]):

@@ -1,6 +1,7 @@
 """A run that trains a classifier, from its settings to its summary."""
 
 import math
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from torch.nn.functional import cross_entropy
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
-from effdeg_lab.data import load
+from effdeg_lab.data import ImageSet, load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
-from effdeg_lab.engine.loop import Loop, open_loop
+from effdeg_lab.engine.loop import Loop, open_loop, share_batch
 from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
@@ -23,15 +24,23 @@ from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
 from effdeg_lab.models import ViT, make_model
-from effdeg_lab.runs import Job
+from effdeg_lab.runs import Job, get_rank_and_size
 from effdeg_lab.settings import suggest
 
 
 def train(settings: Training, job: Job) -> None:
     """Carry out a run, or continue it."""
-    make_regularizer(settings)  # a bad one is reported before any data are read
+    # What cannot be is reported before any data are read.
+    settings.check_parts(share_batch(settings.batch))
+    make_regularizer(settings)
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device, progress=job.progress)
+    if isinstance(data, ImageSet) and get_rank_and_size()[0] == 0:
+        for gap in data.list_gaps():
+            warnings.warn(gap, RuntimeWarning, stacklevel=1)
+    if job.progress:
+        count, tests, classes = examples.count, len(examples.test), examples.classes
+        print(f"{count:,} training and {tests:,} test examples of {classes:,} classes")
     examples.shifted |= find_more_shifts(settings, examples.classes, job.data)
     model = make_network(settings, examples, job.device, job.data)
     check_network(model, settings, examples)
@@ -174,8 +183,7 @@ class Schedules:
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self._steps, self._settings = steps, settings
         epochs, warm_up = settings.warm_up_epochs, settings.warm_up_steps
-        if warm_up is not None and warm_up > steps:
-            raise ValueError(f"warm_up_steps={warm_up} is more than the {steps} steps of this run: use fewer.")
+        settings.check_steps(steps)
         if warm_up is None:
             warm_up = round((settings.warm_up if epochs is None else epochs / settings.epochs) * steps)
         self._warm_up = warm_up
@@ -217,7 +225,7 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "milliseconds_per_step": 1e3 * loop.seconds / task.steps,
         "parameters": sum(each.numel() for each in model.parameters()),
         **loop.measure_speed(),
-        **({} if task.source is None else task.source.summarize()),
+        **examples.summarize(),
         **loop.measure(evaluation.score_test, model, examples, settings),
         **corrupted,
         **loop.measure(evaluation.evaluate_shifted, model, examples, mean, settings),

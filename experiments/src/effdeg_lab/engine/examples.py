@@ -55,6 +55,7 @@ class DeviceExamples:
         kept, count = count_examples(len(data.train_labels), settings)
         self._pixels = data.train_inputs.dtype == torch.uint8
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
+        self._broken_images = data.broken_images
         check_images(settings, self.shape)
         self._side = settings.pixels
         if self._side is not None:
@@ -97,6 +98,16 @@ class DeviceExamples:
         """Turn bytes into a model's inputs; features stay as they are."""
         return self._standardize(resize(inputs.float() / 255, self._side)) if self._pixels else inputs
 
+    def summarize(self) -> dict[str, int]:
+        """Return how many examples and classes there are and, of images in files, how many could not be read."""
+        found = {"train_examples": self.count, "test_examples": len(self.test), "classes": self.classes}
+        broken = self.count_broken()
+        return found if broken is None else {**found, "broken_images": broken}
+
+    def count_broken(self) -> int | None:
+        """Return how many images could not be read; None if they are not in files."""
+        return self._broken_images
+
     def draw_noise(self, inputs: Tensor) -> Tensor:
         """Draw inputs of this shape, every pixel uniform between black and white, or every feature between 0 and 1."""
         noise = torch.rand_like(inputs)
@@ -129,6 +140,8 @@ def count_examples(total: int, settings: Any) -> tuple[int, int]:
     """Return how many training examples are not held out, and how many of them are used; raise if a batch has more."""
     kept = total - settings.held_out
     count = min(kept, settings.limit or kept)
+    if settings.limit is not None and settings.limit > total:
+        raise ValueError(f"limit={settings.limit} is more than the {total} training examples: set limit=none for all.")
     if count < settings.batch:
         raise ValueError(
             f"batch={settings.batch} is more than the {max(count, 0)} training examples that limit="

@@ -50,12 +50,7 @@ class Loop:
         self._task, self._job, self._device, self._on_gpu = task, job, job.device, job.device.type == "cuda"
         self._rank, self._size = get_rank_and_size()
         self.first_process = self._rank == 0
-        if task.batch_size % self._size:
-            raise ValueError(f"batch={task.batch_size} cannot be shared evenly by {self._size} processes.")
-        self._share = task.batch_size // self._size
-        if self._share % task.accumulate:
-            said = f"the {self._share} examples of a process"
-            raise ValueError(f"{said} cannot be divided into accumulate={task.accumulate} equal parts.")
+        self._share = share_batch(task.batch_size)
         task.model.train()  # steps are captured in this mode; a network from a file may be in the other
         # Which steps there will be: without a penalty, with it, or both.
         self.kinds = sorted({task.weight(step) > 0 for step in range(task.steps)})
@@ -322,6 +317,14 @@ def tune_kernels(device: torch.device) -> Iterator[None]:
 def send(values: Tensor, device: torch.device) -> Tensor:
     """Move values from the CPU to a device without waiting for the steps that are queued there."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
+def share_batch(batch: int) -> int:
+    """Return how many examples of a batch this process has; raise unless all have the same number."""
+    size = get_rank_and_size()[1]
+    if batch % size:
+        raise ValueError(f"batch={batch} cannot be shared evenly by {size} processes.")
+    return batch // size
 
 
 def shares_gpu(device: torch.device) -> bool:

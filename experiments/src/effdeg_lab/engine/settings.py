@@ -1,9 +1,11 @@
 """The settings of a classifier's training, whatever the data, the model and the regularizer."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import Settings, check_fit, check_pairs, setting
 
@@ -149,6 +151,10 @@ class Training(Settings):
         # A penalty of weight 0 is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
 
+    def identify_data(self, folder: Path | None) -> str:
+        """Load the data and return their fingerprint."""
+        return load(self.data, folder, self.pixels).fingerprint()
+
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together; bring equal settings into one form."""
         object.__setattr__(self, "regularizer", "+".join(part.strip().lower() for part in self.regularizer.split("+")))
@@ -161,14 +167,12 @@ class Training(Settings):
                     f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
                     f"{self.measure_nodes - 1} components."
                 )
-        if self.batch % self.accumulate:
-            raise ValueError(f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts.")
         if self.accumulate > 1 and self.unlabeled_batch:  # every part would draw as many
             raise ValueError(
                 f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
                 "its default."
             )
-        check_pairs(self.pairs, self.batch // self.accumulate)
+        self.check_parts(self.batch)
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
@@ -180,6 +184,24 @@ class Training(Settings):
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
+    def check_parts(self, share: int) -> None:
+        """Raise unless the share of a batch that one process has can be divided into parts that have paths."""
+        whole = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
+        if share % self.accumulate:
+            raise ValueError(f"{whole} cannot be divided into accumulate={self.accumulate} equal parts.")
+        if "ed" in self.regularizer.split("+"):
+            part = whole if self.accumulate == 1 else f"each of accumulate={self.accumulate} parts of {whole}"
+            check_pairs(self.pairs, share // self.accumulate, what=part)
+            if self.unlabeled_batch:
+                check_pairs(self.pairs, self.unlabeled_batch, what=f"unlabeled_batch={self.unlabeled_batch}")
+
+    def check_steps(self, steps: int) -> None:
+        """Raise if the warm-up is longer than a run of this many steps."""
+        if self.warm_up_steps is not None and self.warm_up_steps > steps:
+            raise ValueError(
+                f"warm_up_steps={self.warm_up_steps} is more than the {steps} steps of this run: use fewer."
+            )
+
     def _check_warm_up(self) -> None:
         """Raise if the warm-up is given twice or is too long; bring equal warm-ups into one form."""
         epochs, steps = self.warm_up_epochs, self.warm_up_steps
@@ -190,8 +212,8 @@ class Training(Settings):
         if epochs is not None and epochs > self.epochs:
             raise ValueError(f"warm_up_epochs={epochs:g} is more than epochs={self.epochs}: lr would not be reached.")
         if self.warm_up not in {0.0, _WARM_UP}:
-            given = f"warm_up_steps={steps}" if epochs is None else f"warm_up_epochs={epochs:g}"
-            raise ValueError(f"warm_up={self.warm_up:g} and {given} cannot be combined: set warm_up=0.")
+            name, given = ("warm_up_steps", steps) if epochs is None else ("warm_up_epochs", epochs)
+            raise ValueError(f"warm_up={self.warm_up:g} and {name}={given:g} cannot be combined: set {name}=none.")
         object.__setattr__(self, "warm_up", 0.0)
 
     def _check_start(self) -> None:

@@ -35,10 +35,13 @@ class Memory(Protocol):
         """Return what belongs in the summary of the run."""
 
 
-class Source(Memory, Protocol):
+class Source(Protocol):
     """The source of batches that are not on the device; its state is saved in checkpoints."""
 
     waited: float  # seconds that steps have waited for their batch
+
+    def state(self) -> State:
+        """Return the state to keep in a checkpoint."""
 
     def allocate(self, size: int) -> tuple[Tensor, ...]:
         """Return tensors on the device for a batch of this size."""

@@ -15,6 +15,7 @@ from effdeg_lab.data.decoding import (
     Chunk,
     Crops,
     check_decoder,
+    check_first,
     count_decoders,
     decode_all,
     read_crops,
@@ -36,14 +37,14 @@ def make_examples(
     if isinstance(data, Labeled):
         check_resident(settings)
         return DeviceExamples(data, settings, device)
-    if settings.pixels is None:
-        raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
-    if settings.labeled is not None or settings.unlabeled_batch:
-        raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images are all labeled.")
-    check_decoder(settings.decoder)
+    check_stored(settings)
+    assert settings.pixels is not None
+    kept, count = count_examples(len(data.train), settings)
+    settings.check_steps(settings.epochs * (count // settings.batch))
+    for images in (data.train, data.test):
+        check_first(Crops(images, settings.pixels, decoder=settings.decoder))
     if not settings.resident:
         return StreamedExamples(data, settings, device)
-    kept, _ = count_examples(len(data.train), settings)
     if settings.held_out:  # decoded again, as test images are: they may keep less of their short side
         data = replace(data, test=data.train[kept:])
     size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
@@ -64,6 +65,15 @@ def make_examples(
     )
     trained = replace(decoded, train_inputs=decoded.train_inputs[:kept], train_labels=decoded.train_labels[:kept])
     return DeviceExamples(trained, settings.change({"held_out": 0}), device)
+
+
+def check_stored(settings: Training) -> None:
+    """Raise if settings do not fit images in files, whichever they are."""
+    if settings.pixels is None:
+        raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
+    if settings.labeled is not None or settings.unlabeled_batch:
+        raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images are all labeled.")
+    check_decoder(settings.decoder)
 
 
 def check_resident(settings: Training) -> None:
@@ -177,9 +187,9 @@ class StreamedExamples(DeviceExamples):
         for name, each in self._broken.items():
             each.names = [] if state is None else [*state["broken"][name]]
 
-    def summarize(self) -> State:
-        """Return how many images could not be read."""
-        return {"broken_images": sum(map(len, self.state()["broken"].values()))}
+    def count_broken(self) -> int:
+        """Return how many images could not be read by any process."""
+        return sum(map(len, self.state()["broken"].values()))
 
     def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
         while True:

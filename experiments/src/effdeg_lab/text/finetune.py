@@ -76,7 +76,8 @@ class FineTuning(Settings):
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
         make_regularizer(self, classes=2)
-        check_pairs(self.pairs, self.batch)
+        if self.regularizer == "ed":
+            check_pairs(self.pairs, self.batch)
         own = not self.point_dropout or self.masks == "both" or self.similar_lengths
         if own and self.regularizer != "ed":
             raise ValueError("point_dropout, masks and similar_lengths are for the paths of regularizer=ed.")
