@@ -81,7 +81,7 @@ class Pool:
 
     @property
     def measures(self) -> dict[str, Array]:
-        """The values of each measure that can be ranked: finite for all models and not constant."""
+        """The values of each measure that can be ranked, finite for all models and not constant."""
         return {name: values for name, values in self.values.items() if name not in self.undefined}
 
     @property
