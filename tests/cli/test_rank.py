@@ -237,15 +237,15 @@ def test_the_runner_up_rises_with_the_gap_and_is_a_measure_of_effdeg(run, tmp_pa
     columns = {"gap": gaps, "effective_degree": [1, 2, 3, 4, 5, 7, 6], "confidence": [8, 9, 7, 6, 5, 4, 3]}
     columns |= {"lr": [1, 2, 3, 4, 5, 6, 7], "entropy": [7, 6, 5, 4, 3, 2, 1]}
 
-    def test(*names):
+    def list_comparisons(*names):
         lines = zip(*(columns[name] for name in names), strict=True)
         (tmp_path / "pool.csv").write_text("\n".join(",".join(map(str, line)) for line in [names, *lines]))
         comparisons = json.loads(run(tmp_path / "pool.csv", *FAST, "--json")[1])["comparisons"]
         return [(each["measure"], each["other"]) for each in comparisons]
 
-    assert test("gap", "effective_degree", "confidence", "lr") == [("effective_degree", "-confidence")]
-    assert test("gap", "effective_degree", "lr") == [("lr", "effective_degree")]
-    assert test("gap", "effective_degree", "entropy") == []
+    assert list_comparisons("gap", "effective_degree", "confidence", "lr") == [("effective_degree", "-confidence")]
+    assert list_comparisons("gap", "effective_degree", "lr") == [("lr", "effective_degree")]
+    assert list_comparisons("gap", "effective_degree", "entropy") == []
 
 
 def test_files_that_cannot_be_ranked(run, tmp_path):
