@@ -14,14 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import filelock
 import torch
 from torch import nn
 from torch.nn.functional import interpolate
 
 from benchmarks.engine import run_loop
 from benchmarks.streaming import draw_photos
-from benchmarks.timing import LOCK, Record, device, interleaved
+from benchmarks.timing import Record, device, interleaved
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.data.stored import find_imagenet
 from effdeg_lab.engine import Training
@@ -30,9 +29,10 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.streaming import make_examples
+from effdeg_lab.models import ViT
 from effdeg_lab.recipe import find_recipe
 
-STEPS, REPEATS, STREAMED_STEPS = 5, 3, 60
+STEPS, REPEATS, STREAMED_STEPS = 5, 5, 60
 TINY = "tiny-imagenet"
 
 
@@ -95,8 +95,7 @@ def _measure(case: Case, method: str) -> Record:
     pixels = 224 if on_gpu else 32
     try:
         if case.source == "device":
-            with tune_kernels(device()):
-                row |= _time(settings, pixels, captured=case.captured)
+            row |= _time(settings, pixels, captured=case.captured)
         else:
             row |= _stream(settings, pixels, case.source)
     except torch.OutOfMemoryError as error:
@@ -116,15 +115,15 @@ def _time(settings: Training, pixels: int, *, captured: bool) -> Record:
     step = Step(make_task(settings, examples, model), size=settings.batch)
     penalized = settings.regularizer != "plain"
     run = partial(step._run, penalized, None)
-    if captured:
-        step.compile(penalized=penalized)
 
     def train() -> None:
         for _ in range(STEPS):
             run()
 
-    with filelock.FileLock(LOCK):  # other variants may be compiled in other processes
+    assert isinstance(model, ViT)
+    with tune_kernels(device(), tokens=model.tokens):
         if captured:
+            step.compile(penalized=penalized)
             step.capture(penalized=penalized)
             given = torch.arange(settings.batch, device=device())
             run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))

@@ -19,6 +19,8 @@ NOTE = (
 RECIPES = ("original", "strong")
 # The images of a benchmark.
 SOURCES = {"device": "on the GPU", "tiny-imagenet": "files of Tiny-ImageNet", "photos": "JPEGs of 500 × 375"}
+# Torch's kernels of attention.
+KERNELS = {"cudnn": "cuDNN", "efficient": "memory-efficient", "flash": "flash"}
 # GPUs that share a batch of 1,024, by what each has of it.
 GPUS = {1024: 1, 128: 8}
 
@@ -55,6 +57,22 @@ def _format_speed(row: dict[str, Any]) -> list[str]:
         ratio,
         share,
     ]
+
+
+def make_attention_table() -> str:
+    """Tabulate how long each kernel of attention takes by the number of tokens, and where its gradients are NaN."""
+    rows = speed.read_rows("attention_kernels")
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    found = {(row["tokens"], row["kernel"]): row for row in rows}
+    lines = [f"| tokens | {' | '.join(KERNELS[each] for each in kernels)} |", f"|---:|{'---:|' * len(kernels)}"]
+    for tokens in dict.fromkeys(row["tokens"] for row in rows):
+        cells = [_format_kernel(found[tokens, each]) for each in kernels]
+        lines.append(f"| {tokens} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _format_kernel(row: dict[str, Any]) -> str:
+    return f"{row['milliseconds']:.2f} ms" + ("" if row["finite"] else ", NaN")
 
 
 def make_hours() -> str:

@@ -16,13 +16,14 @@ from engine_runs import (
     carry_out_stopped,
     make_job,
     make_picture_examples,
+    make_pictures,
     run_mlp,
     small,
     stop_after,
     stop_in,
 )
 from torch.nn.attention import SDPBackend
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
 import effdeg
@@ -33,7 +34,7 @@ from effdeg_lab.engine.classify import Schedules, make_task
 from effdeg_lab.engine.evaluation import FOLLOWED
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
-from effdeg_lab.models import make_model
+from effdeg_lab.models import make_model, vit
 from effdeg_lab.runs import RunFolder, StoppedError
 from tests.properties import run_in_processes
 
@@ -263,11 +264,21 @@ def test_divergence_is_an_error_that_names_the_step(tmp_path, monkeypatch):
     assert kept["state"]["step"] == 1
 
 
-def test_training_uses_another_attention_than_cudnns():
-    before = torch._C._get_sdp_priority_order()
-    with loop.tune_kernels(torch.device("cpu")):
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
-        assert torch._C._get_sdp_priority_order()[0] == int(SDPBackend.EFFICIENT_ATTENTION)
+@pytest.mark.parametrize("few", [13, 12])
+def test_training_uses_another_attention_than_cudnns(tmp_path, monkeypatch, few):
+    monkeypatch.setattr(loop, "_FEW_TOKENS", few)
+    monkeypatch.setattr(classify, "load", lambda *_: make_pictures())  # of 12 patches, to which a class token is added
+    before, seen = torch._C._get_sdp_priority_order(), set()
+
+    def attend(*qkv):
+        if qkv[0].requires_grad:
+            seen.add((qkv[0].shape[2], torch.backends.cuda.cudnn_sdp_enabled(), torch._C._get_sdp_priority_order()[0]))
+        return scaled_dot_product_attention(*qkv)
+
+    monkeypatch.setattr(vit, "scaled_dot_product_attention", attend)
+    carry_out(tmp_path, small(model="vit-mu2", epochs=1))
+    first = SDPBackend.EFFICIENT_ATTENTION if few == 13 else SDPBackend.FLASH_ATTENTION
+    assert seen == {(13, False, int(first))}
     assert torch.backends.cuda.cudnn_sdp_enabled()
     assert torch._C._get_sdp_priority_order() == before
 

@@ -284,3 +284,30 @@ def test_what_the_pages_say_of_fine_tuning_is_what_was_found(docs):
     assert {row[2] for row in curves.rows} == {"level"}
     shifted = {row[0]: float(row[4].split(" ")[0]) for row in table.rows}
     assert min(shifted[name] for name in ("Mixup", "ED", "ED, own ends")) > shifted["Plain (LP-FT)"] + 1
+
+
+def test_what_the_pages_say_of_tiny_imagenet_is_what_was_found():
+    def read(name):
+        return json.loads((ROOT / "results" / name).read_text().splitlines()[-1])["summary"]
+
+    better = {}
+    for recipe in ("tiny-imagenet-vit", "tiny-imagenet-vit-strong"):
+        assert not [*(ROOT / "results" / recipe).glob("*-1.jsonl")]  # "each run has one seed"
+        plain, ed = (read(f"{recipe}/{method}-0.jsonl") for method in ("plain", "ed"))
+        gain = ed["test_accuracy"] - plain["test_accuracy"]
+        error = math.sqrt(sum(each["test_accuracy"] * (1 - each["test_accuracy"]) / 1e4 for each in (plain, ed)))
+        assert 0.004 < abs(gain) < min(error, 0.006)  # "about half a point", "less than the standard error"
+        assert round(1000 * abs(ed["shifted"]["val5"] - plain["shifted"]["val5"])) == 2
+        losses = [f"test_{name}" for name in ("loss", "loss_scaled", "brier", "brier_scaled", "aurc")]
+        better[recipe] = gain > 0, {ed[name] < plain[name] for name in losses}
+        temperatures = plain["temperature"], ed["temperature"]  # above 1 if a network is too confident
+        assert temperatures[0] > temperatures[1] > 1 if gain > 0 else temperatures[1] < 1
+    assert better == {"tiny-imagenet-vit": (True, {True}), "tiny-imagenet-vit-strong": (False, {False})}
+
+
+def test_what_the_pages_say_of_attention_is_what_was_found(docs):
+    rows = {(row["tokens"], row["kernel"]): row for row in docs("speed").read_rows("attention_kernels")}
+    assert [key for key, row in rows.items() if not row["finite"]] == [(64, "cudnn")]
+    flash = {tokens: rows[tokens, "flash"]["milliseconds"] for tokens in (64, 65, 196, 197)}
+    ratios = {tokens: each / rows[tokens, "efficient"]["milliseconds"] for tokens, each in flash.items()}
+    assert ratios[64] > 1.5 and 0.95 < ratios[65] < 1.05 and max(ratios[196], ratios[197]) < 0.8

@@ -162,6 +162,11 @@ class ViT(nn.Module):
         self.blocks = Encoder(*[EncoderBlock(width, heads, dropout) for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of an image."""
+        return self.embed.position.shape[1]
+
     def forward(self, images: Tensor) -> Tensor:
         """Classify a batch of images."""
         tokens = self.norm(self.blocks(self.dropout(self.embed(images))))
