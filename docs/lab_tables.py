@@ -119,6 +119,7 @@ def fill(mark: str) -> str:
         "vit-pool": lambda: make_pool_table("cifar10-vit-pool"),
         "imagenet": format_imagenet,
         "attention": throughput.make_attention_table,
+        "decoding": throughput.make_decoding_table,
         "which-model": lambda: which_model.make_pools_table(read_grids()),
         "which-model mixed": lambda: which_model.make_mixed_table(read_grids()),
         "which-model choice": lambda: which_model.make_choice_table(read_grids() | read_searches()),

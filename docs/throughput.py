@@ -21,6 +21,7 @@ RECIPES = ("original", "strong")
 SOURCES = {"device": "on the GPU", "tiny-imagenet": "files of Tiny-ImageNet", "photos": "JPEGs of 500 × 375"}
 # Torch's kernels of attention.
 KERNELS = {"cudnn": "cuDNN", "efficient": "memory-efficient", "flash": "flash"}
+DECODERS = {"pillow": "Pillow", "torchvision": "torchvision"}
 # GPUs that share a batch of 1,024, by what each has of it.
 GPUS = {1024: 1, 128: 8}
 
@@ -68,6 +69,23 @@ def make_attention_table() -> str:
     for tokens in dict.fromkeys(row["tokens"] for row in rows):
         cells = [_format_kernel(found[tokens, each]) for each in kernels]
         lines.append(f"| {tokens} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def make_decoding_table() -> str:
+    """Tabulate how fast processes decode images, and how long they take for a run of the paper's Table 3."""
+    rows = speed.read_rows("decoding_speed")
+    if not rows:
+        return "Not measured yet: `python -m benchmarks decoding_speed`.\n"
+    decoders = list(dict.fromkeys(row["decoder"] for row in rows))
+    found = {(row["processes"], row["decoder"]): row["images_per_second"] for row in rows}
+    images = find_recipe("imagenet-vit-strong").settings.to_dict()["epochs"] * IMAGES
+    columns = [cell for each in decoders for cell in (f"{DECODERS[each]}, images/s", "hours of a run")]
+    lines = [f"| processes | {' | '.join(columns)} |", f"|---:|{'---:|' * len(columns)}"]
+    for count in dict.fromkeys(row["processes"] for row in rows if row["processes"]):
+        speeds = [found[count, each] for each in decoders]
+        cells = [cell for each in speeds for cell in (f"{each:,.0f}", f"{images / each / 3600:.1f}")]
+        lines.append(f"| {count} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -333,6 +333,22 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
     assert not throughput.is_measured()
 
 
+def test_a_run_takes_as_long_as_its_images_take_to_decode(docs, monkeypatch):
+    throughput = docs("throughput")
+    speeds = {("pillow", 0): 90.0, ("pillow", 1): 100.0, ("pillow", 16): 1000.0}
+    speeds |= {("torchvision", count): 2 * each for (_, count), each in speeds.items()}
+    rows = [{"decoder": name, "processes": count, "images_per_second": each} for (name, count), each in speeds.items()]
+    monkeypatch.setattr(throughput.speed, "read_rows", lambda case: rows if case == "decoding_speed" else [])
+    assert throughput.make_decoding_table().splitlines() == [
+        "| processes | Pillow, images/s | hours of a run | torchvision, images/s | hours of a run |",
+        "|---:|---:|---:|---:|---:|",
+        "| 1 | 100 | 320.3 | 200 | 160.1 |",
+        "| 16 | 1,000 | 32.0 | 2,000 | 16.0 |",
+    ]
+    rows.clear()
+    assert throughput.make_decoding_table().startswith("Not measured yet")
+
+
 def test_the_time_of_a_stacked_step_is_shared_by_its_runs(docs):
     """Epochs of 10 steps that take 20, 20 and 50 ms each, for four runs; alone 6 ms; evaluation is in neither.
 
