@@ -16,6 +16,7 @@ from rich.table import Table
 import effdeg
 from benchmarks.cases import ON_CPU, ON_GPU
 from benchmarks.timing import LOCK, device
+from effdeg.io import write_json
 
 FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
-    """Put a case's record beside those of the same machine and versions; others are dropped.
+    """Add a case's record to those of the same machine and versions; others are dropped.
 
     Rows are joined with those of the same case: a variant's and method's new row replaces the old one.
     """
@@ -59,7 +60,7 @@ def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
         if join and name in cases:
             rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
             record = record | {"rows": list(rows.values())}
-        file.write_text(json.dumps({"environment": environment, "cases": {**cases, name: record}}, indent=1) + "\n")
+        write_json(file, {"environment": environment, "cases": {**cases, name: record}})
 
 
 def _environment() -> dict[str, object]:

@@ -74,11 +74,11 @@ def shared_outputs() -> Record:
     return _shared("ResNet-18", ("margin@10", "margin@50"))
 
 
-def rival_costs() -> Record:
-    """Time every rival's training step, in units of a plain step."""
+def baseline_costs() -> Record:
+    """Time the training step of every baseline, in units of a plain step."""
     rows = [row for kind in MODELS for row in _time_steps(kind, METHODS)]
     how = "bf16 autocast, captured in a CUDA graph, compiled but for jacobian" if device().type == "cuda" else "eager"
-    return {"name": "step of a rival / plain step", "detail": f"batch of {_batch()}; AdamW; {how}", "rows": rows}
+    return {"name": "step of a baseline / plain step", "detail": f"batch of {_batch()}; AdamW; {how}", "rows": rows}
 
 
 def relative_costs_resnet() -> Record:
@@ -126,7 +126,7 @@ def _cost(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[s
 
     (one,) = interleaved(gradient, repeats=3)
     took = seconds(lambda: _evaluate(model, data, route, names))
-    # Timed again, warm, but for what takes so long that it hardly matters.
+    # Timed again, warm, unless it takes so long that warming up hardly matters.
     return (took if took > 20 else seconds(lambda: _evaluate(model, data, route, names))) / one
 
 
@@ -211,7 +211,7 @@ CASES = [
     shared_paths,
     shared_paths_with_kinks,
     shared_outputs,
-    rival_costs,
+    baseline_costs,
     relative_costs_resnet,
     relative_costs_vit,
 ]

@@ -160,7 +160,7 @@ def _stream(settings: Training, pixels: int, source: str) -> Record:
 
 
 def _describe(model: nn.Module, settings: Training, pixels: int, seconds: float) -> Record:
-    """Return what was measured of a step that took so many seconds."""
+    """Return what was measured of a step, given its time."""
     return {
         "model": settings.model,
         "parameters": sum(each.numel() for each in model.parameters()),

@@ -69,7 +69,7 @@ OPTIMIZER_BYTES = 4 * 7 + 2 + 4 * 2
 
 
 def profile_step(replay: Callable[[], object], run: Callable[[], object], milliseconds: float) -> Record:
-    """Profile a step that takes so long: its replayed graph, or, if the profiler sees no kernels in it, without one.
+    """Profile a step, given its time: its replayed graph, or, if the profiler sees no kernels in it, without one.
 
     Both are recorded in one session, since a second one in the same process may record nothing.
     """

@@ -49,7 +49,7 @@ def _time(images: StoredImages, decoder: Decoder, count: int) -> float:
 
 
 def draw_photos(folder: Path, count: int) -> StoredImages:
-    """Write JPEGs of clouds and noise, which are about as large as photographs; return so many, some repeatedly."""
+    """Write JPEGs of clouds and noise, about as large as photographs; return ``count`` of them, with repeats."""
     rng, names = np.random.default_rng(0), [f"{number}.JPEG" for number in range(FILES)]
     for name in names:
         coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))

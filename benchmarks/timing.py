@@ -12,11 +12,11 @@ import torch
 Record = dict[str, Any]
 """What a case found."""
 LOCK = Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock"
-"""A file to lock while something is timed, or kept, beside other processes that compile."""
+"""A file to lock while something is timed or saved and other processes compile."""
 
 
 def interleaved(*runs: Callable[[], object], repeats: int) -> list[float]:
-    """Run some things in turn and give the median seconds of each; the first round warms up and does not count."""
+    """Run functions in turn; return the median time of each in seconds, without the first round, which warms up."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
         for run, kept in zip(runs, times, strict=True):

@@ -62,7 +62,7 @@ def networks_at_once() -> Record:
 
 
 def _time(case: Networks, count: int, alone: list[Step]) -> Record:
-    """Time the ways to train so many networks; one that fails leaves the others. ``alone`` keeps steps for the next."""
+    """Time the ways to train ``count`` networks; if one fails, the others go on. ``alone`` keeps steps for later."""
     row: Record = {"network": case.name, "networks": count}
     runs: dict[str, Run] = {}
     stack: StackedStep | None = None

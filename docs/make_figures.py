@@ -31,6 +31,7 @@ from matplotlib.figure import Figure
 
 from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, select_network
 from effdeg.demo._page import plot_penalty
+from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.proxies import larger_is_better
 from effdeg.ranking import Ranking, Statistic, rank, read_table
@@ -80,7 +81,7 @@ def draw() -> None:
     selection = select_network(seed=0, report=print)
     effect = apply_penalty(seed=0, report=print)
     CONTEST.parent.mkdir(parents=True, exist_ok=True)
-    CONTEST.write_text(json.dumps(effect.to_dict(), indent=1) + "\n")
+    write_json(CONTEST, effect.to_dict())
     simpler = selection.comparison.ranking[0]
     for theme in THEMES:
         plot_method(selection.traces[simpler], theme=theme).savefig(FIGURES / f"method-{theme}.png")
@@ -234,7 +235,7 @@ def shared() -> str:
 def baseline_costs() -> str:
     """Tabulate what a training step costs with each baseline; each case has a plain step of its own to divide by."""
     cases = speed.read_cases()
-    case = cases["rival_costs"]
+    case = cases["baseline_costs"]
     rows = {(row["method"], row["model"]): row for row in case["rows"]}
     for name in ("relative_costs_resnet", "relative_costs_vit"):
         for row in cases[name]["rows"] if name in cases else ():

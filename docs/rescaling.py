@@ -4,7 +4,6 @@ python docs/rescaling.py        # writes results/rescaling.json; a minute on two
 """
 
 import copy
-import json
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg import proxies
 from effdeg.demo import load_digits
+from effdeg.io import write_json
 
 RECORD = Path(__file__).parent.parent / "results" / "rescaling.json"
 SCALES = [2.0**power for power in range(-4, 5)]
@@ -45,9 +45,7 @@ def main() -> None:
         )
         rows.append({"scale": scale, **table.row()})
         print(f"scale {scale:g}")
-    RECORD.write_text(
-        json.dumps({"command": "python docs/rescaling.py", "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
-    )
+    write_json(RECORD, {"command": "python docs/rescaling.py", "torch": torch.__version__, "rows": rows})
 
 
 if __name__ == "__main__":

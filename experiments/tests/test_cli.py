@@ -210,6 +210,8 @@ def test_an_experiment_of_ones_own(run, own):
         (["run", NAME, "--set", "learning_rate=3"], "'learning_rate' is not a setting. Did you mean 'lr'?"),
         (["run", NAME, "--set", "epochs=few"], "epochs=few is not possible: epochs must be a whole number."),
         (["run", NAME, "--device", "gpu"], "--device gpu is not a device: write cpu, cuda or cuda:1."),
+        (["run", NAME, "--device", "meta"], "--device meta is not supported: write cpu, cuda or cuda:1."),
+        (["report", "--out", "/proc/x.html"], "--out: no file can be written into /proc"),
         (["run", NAME, "--device", "cuda:99"], "--device cuda:99 was asked for, but torch finds no such device"),
         (["run", NAME, "--runs", "file"], "runs cannot be kept in file: "),
         (["run", "toys:WITH_DATA", "--data", "nowhere"], "no cifar10 in nowhere"),

@@ -251,6 +251,8 @@ def test_divergence_is_an_error_that_names_the_step(tmp_path, monkeypatch):
         ValueError, match=rf"the loss at step {per_epoch} is not finite. .* was 9\.33e\+29: try .*, or clip\."
     ):
         carry_out(tmp_path / "evaluated", diverging)
+    with pytest.raises(ValueError, match=f"the loss at step {per_epoch} is not finite"):
+        carry_out(tmp_path / "measured", replace(diverging, measure_every=1))
     # It is found before the epoch ends, and before a checkpoint is written.
     monkeypatch.setattr(loop, "_STEPS_BETWEEN_CHECKS", 2)
     with pytest.raises(ValueError, match="the loss at step 2 is not finite"):

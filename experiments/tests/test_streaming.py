@@ -568,4 +568,11 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, folder, images, monkeypatch
         with pytest.raises(OSError, match=r"only 1e-08 GB are free. It takes"):
             decode_all(data, 16, decoders=0, progress=False)
     assert {file.suffix for file in cache.iterdir()} <= {".lock"}
+    # An error of what is decoded is not one of the cache.
+    with monkeypatch.context() as patch:
+        died = OSError("a process that decodes images has died")
+        patch.setattr(decoding, "read_crops", lambda *_, **__: (_ for _ in ()).throw(died))
+        with pytest.raises(OSError, match=r"^a process that decodes images has died$"):
+            decode_all(data, 16, decoders=0, progress=False)
+    assert {file.suffix for file in cache.iterdir()} <= {".lock"}
     assert len(decode_all(data, 16, decoders=0, progress=False).train_labels) == CLASSES * TRAIN

@@ -12,6 +12,7 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     SubsetRandomSampler,
     TensorDataset,
 )
@@ -227,6 +228,7 @@ def test_a_data_set_is_asked_for_drawn_examples_only():
 SOME = {
     "subset": {"batch_size": 2, "sampler": SubsetRandomSampler([3, 5, 8, 13])},
     "fewer": {"batch_size": 2, "sampler": RandomSampler(X, num_samples=4)},
+    "first": {"batch_size": 2, "sampler": SequentialSampler(range(4))},
     "own batches": {"batch_sampler": [[0, 1], [2, 3]]},
     "batches of a subset": {"batch_sampler": BatchSampler(SubsetRandomSampler([3, 5, 8, 13]), 2, drop_last=False)},
 }

@@ -128,6 +128,12 @@ def test_softmax_of_probabilities_is_refused(classes, dtype):
     assert one == pytest.approx(other, rel=0.2 if dtype.itemsize == 2 else 1e-4)
 
 
+@pytest.mark.parametrize("change", [lambda p: p.clamp(min=1e-6), lambda p: p.half().float(), lambda p: p + 1e-6])
+def test_probabilities_that_were_rounded_or_clamped_are_refused(change):
+    with pytest.raises(ValueError, match="probabilities already"):
+        effdeg.measure(lambda x: change(x.softmax(-1)), X, **FAST)
+
+
 def test_logits_that_are_nearly_probabilities_are_logits():
-    for logits in (lambda x: x.softmax(-1) * 1.001, lambda x: x.softmax(-1) - 1e-3):
+    for logits in (lambda x: x.softmax(-1) * 1.02, lambda x: x.softmax(-1) - 0.01):
         assert effdeg.measure(logits, X, **FAST).value > 0  # no error

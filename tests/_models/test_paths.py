@@ -1,6 +1,8 @@
 import pytest
 import torch
+from torch import nn
 
+import effdeg
 from effdeg._models.paths import (
     BLOCK,
     check_interpolable,
@@ -57,6 +59,8 @@ MASKS = {
     "booleans": ("x", torch.tensor([True, False]), True),
     "integers by name": ("attention_mask", torch.tensor([1, 0]), True),
     "nested name": ("tokens.attention_mask[0]", torch.tensor([1, 0]), True),
+    "name in a tuple": ("[0].tokens[1].attention_mask", torch.tensor([1, 0]), True),
+    "name of a whole": ("masked[0].tokens", torch.tensor([1, 0]), False),
     "token types": ("token_type_ids", torch.tensor([1, 0]), False),
     "floating": ("mask", torch.tensor([1.0, 0.0]), False),
 }
@@ -87,3 +91,24 @@ def test_what_cannot_be_interpolated_is_named_with_advice():
     check_interpolable({"x": torch.rand(2, 3), "mask": torch.tensor([1, 0])}, advice=lambda: "")
     with pytest.raises(TypeError, match=r"inputs \('ids'\) hold integers \(torch.int64\).*ADVICE.*pass booleans"):
         check_interpolable({"x": torch.rand(2), "ids": torch.arange(2)}, advice=lambda: "ADVICE")
+    with pytest.raises(TypeError, match=r"^inputs hold integers"):  # a tensor that was put into a tuple
+        check_interpolable((torch.arange(2),), advice=lambda: "")
+
+
+def test_examples_with_a_mask_may_be_in_a_tuple():
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 3)
+    batch = {"x": torch.randn(6, 4), "attention_mask": torch.ones(6, 4, dtype=torch.int64)}
+    cases = [
+        (lambda x: linear(x).sin(), batch["x"]),
+        (lambda x, attention_mask: linear(x * attention_mask).sin(), batch),
+        (lambda given: linear(given["x"] * given["attention_mask"]).sin(), (batch,)),
+    ]
+    settings = {"paths": 16, "nodes": 20, "degree": 5, "output": "identity"}
+    first, *others = (effdeg.measure(model, x, **settings).value for model, x in cases)
+    assert others == pytest.approx([first, first], rel=1e-5)
+    degrees = []
+    for model, x in cases:
+        torch.manual_seed(1)
+        degrees.append(effdeg.Penalty(output="identity")(model, x)[1].item())
+    assert degrees[1:] == pytest.approx(2 * degrees[:1], rel=1e-5)

@@ -4,13 +4,13 @@ from effdeg._utils.progress import progress_bar
 def test_progress_is_shown_on_the_error_stream(capsys):
     with progress_bar("[measure]", 4, enabled=True) as update:
         update(1)
-        update(note="half way")
+        update(note="model[best] x]y[/z]")
         update(4)
     out, err = capsys.readouterr()
     assert out == ""
     assert "[measure]" in err
     assert "4/4" in err
-    assert "half way" in err
+    assert "model[best] x]y[/z]" in err  # not taken for the markup of rich
 
 
 def test_progress_can_be_off(capsys):

@@ -210,6 +210,10 @@ def test_pool_of_checkpoints_that_a_trainer_saved(run, tmp_path):
         models[f"checkpoint-{step}"].save_pretrained(tmp_path / "runs" / f"checkpoint-{step}")
     x = np.random.default_rng(0).random((9, 3, 8, 8), np.float32)
     np.savez(tmp_path / "x.npz", x=x, y=np.arange(9) % 3)
+    (tmp_path / "runs" / "checkpoint-10" / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.5, 0.5]}')
+    for options in ([], ["--mean", 0.5]):
+        command = ["measure", tmp_path / "runs" / "checkpoint-10", "--data", tmp_path / "x.npz", *FAST, *options]
+        assert ("preprocessor_config.json of" in run(*command, "--quiet")[2]) is (not options)
     command = ["pool", tmp_path / "runs" / "checkpoint-10", "--weights", tmp_path / "runs"]
     command += ["--data", tmp_path / "x.npz", "--out", tmp_path / "pool.csv", *FAST, "--proxy", "margin@50"]
     assert run(*command, "--quiet")[0] == 0

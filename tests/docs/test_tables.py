@@ -258,8 +258,8 @@ def test_costs_of_relatives_join_those_of_the_baselines(docs, tmp_path, monkeypa
         ]
         return {"detail": "how", "rows": rows}
 
-    rivals = [case(model, plain=4.0, sam=8.0) for model in ("ResNet-18", "ViT-Tiny")]
-    cases = {"rival_costs": {"detail": "how", "rows": [row for each in rivals for row in each["rows"]]}}
+    baselines = [case(model, plain=4.0, sam=8.0) for model in ("ResNet-18", "ViT-Tiny")]
+    cases = {"baseline_costs": {"detail": "how", "rows": [row for each in baselines for row in each["rows"]]}}
     cases["relative_costs_vit"] = case("ViT-Tiny", plain=5.0, regmixup=9.0)
     (tmp_path / "gpu.json").write_text(json.dumps({"cases": cases}))
     assert make_figures.baseline_costs().splitlines()[2:] == [

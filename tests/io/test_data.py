@@ -146,6 +146,42 @@ def test_bytes_are_scaled_as_images_are(tmp_path):
     torch.testing.assert_close(load(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
 
 
+def test_bytes_in_columns_are_scaled_as_arrays_are(tmp_path):
+    values = np.arange(12, dtype=np.uint8).reshape(4, 3) * 20
+    pq.write_table(pa.table({f"pixel{number}": values[:, number] for number in range(3)}), tmp_path / "x.parquet")
+    np.save(tmp_path / "x.npy", values)
+    table, array = (load_data(tmp_path / name) for name in ("x.parquet", "x.npy"))
+    assert torch.equal(table.inputs, array.inputs)
+    assert "bytes scaled to [0, 1]" in table.preprocessing
+
+
+def test_pixels_that_are_not_bytes_are_refused(tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.new("L", (4, 4)).save(tmp_path / "images" / "0.png")
+    Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "images" / "1.png")
+    images = load_data(tmp_path / "images").inputs
+    with pytest.raises(ValueError, match=r"1\.png cannot be read as an image: its pixels are not bytes"):
+        images[1]
+
+
+def test_a_mean_of_pixels_from_0_to_255_is_refused(tmp_path):
+    np.save(tmp_path / "bytes.npy", np.full((2, 3, 8, 8), 200, dtype=np.uint8))
+    np.save(tmp_path / "floats.npy", np.full((2, 3, 8, 8), 0.7, dtype=np.float32))
+    for name, given in (("mean", (123.7, 116.3, 103.5)), ("std", (58.4,))):
+        for file in ("bytes.npy", "floats.npy"):
+            with pytest.raises(ValueError, match=rf"{name}=\d.* pixels lie in \[0, 1\].* Divide it by 255"):
+                load_data(tmp_path / file, images=ImageOptions(**{name: given}))
+    np.save(tmp_path / "wide.npy", np.full((2, 3, 8, 8), 200, dtype=np.float32))
+    with pytest.warns(UserWarning, match="pixels of .* lie between 200 and 200"):
+        load_data(tmp_path / "wide.npy", images=ImageOptions(mean=(123.7, 116.3, 103.5)))
+
+
+def test_images_with_channels_last_are_noticed(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), dtype=np.float32))
+    with pytest.warns(UserWarning, match="seems to hold images as N × height × width × channels"):
+        assert load_data(tmp_path / "x.npy").inputs.shape == (2, 8, 8, 3)
+
+
 def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
     images = [picture(seed) for seed in range(5)]
     cells = [{"bytes": png(image), "path": None} for image in images]

@@ -115,7 +115,7 @@ def test_what_the_command_line_adds_is_kept_and_shown(measured, tmp_path):
     again = effdeg.Measurement.load(dataclasses.replace(measured, settings=settings).save(tmp_path / "m.json"))
     assert again.settings == settings
     assert "Sequential with w.pt, on x.npy: probabilities" in str(again)
-    assert settings.comparable_with(measured.settings)
+    assert not settings.differences(measured.settings)
 
 
 @pytest.mark.parametrize("constant", [1.0, 0.3, -7.0])

@@ -137,6 +137,7 @@ def test_data_of_any_kind_give_the_same_row(folder, data, workers):
         assert measure_pool(mlp(), [folder / "a.pt"], other, batch_size=7, **FAST) == [expected]
 
 
+@pytest.mark.filterwarnings("ignore:for 1 of 1 model. predictions are nearly uniform")
 def test_text_with_paths_at_the_embeddings(tmp_path):
     model = Tokens()
     torch.save(model.state_dict(), tmp_path / "text.pt")

@@ -335,6 +335,7 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
         ({"model": torch.tanh}, TypeError, "checkpoints are loaded into an nn.Module"),
         ({"data": (torch.ones(40, 6).byte(), torch.arange(40) % 4)}, TypeError, r"hold integers \(torch.uint8\)"),
         ({"out": "pool.parquet"}, ValueError, r"out='pool\.parquet' must end in \.csv"),
+        ({"out": "/proc/pool.csv"}, ValueError, r"out='/proc/pool\.csv': no file can be written into /proc"),
         ({"out": "no/such/pool.csv"}, ValueError, "the folder no/such does not exist"),
         ({"device": "cuda:99"}, ValueError, "was asked for, but torch finds"),
     ],
@@ -357,8 +358,11 @@ def test_notes_on_the_fits_are_said_once(folder, data):
         measure_pool(mlp(), files, data[0], components=[2], **settings)
     messages = [str(each.message) for each in warned]
     highest = max(effdeg.measure(model, data[0], components=each, **settings).upper_half for each in (None, 2))
-    assert len(messages) == 1
-    assert messages[0].startswith(f"for 2 of 3 models: up to {highest:.0%} of the value lies in the upper half of the ")
+    assert len(messages) == 2
+    assert messages[0].startswith(
+        "for 1 of 3 models: predictions are nearly uniform, each of 4 classes about as likely"
+    )
+    assert messages[1].startswith(f"for 2 of 3 models: up to {highest:.0%} of the value lies in the upper half of the ")
     with pytest.warns(UserWarning, match="for 1 of 1 model: components=9, but 4 outputs that sum to 1"):
         measure_pool(mlp(), [folder / "a.pt"], data[0], components=[9], **FAST)
 
@@ -380,6 +384,9 @@ def test_what_is_suspicious_about_accuracies(folder):
     shifted = (classes + 1) % 4
     with pytest.warns(UserWarning, match=r"far below that of guessing, 1 in 4: are the labels") as warned:
         measure_pool(mlp(), files, (x, shifted), **FAST)
+    assert len(warned) == 1
+    with pytest.warns(UserWarning, match="test accuracy is far below that of guessing, 1 in 4") as warned:
+        measure_pool(mlp(), files, (x, shifted), train=(x + 1e-6, classes), **FAST)
     assert len(warned) == 1
     half = torch.where(torch.arange(300) < 150, classes, shifted)
     with pytest.warns(UserWarning, match=r"every model is better on data= than on train=.*swapped\?") as warned:

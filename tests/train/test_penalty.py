@@ -306,3 +306,20 @@ def test_where_there_is_no_label_the_models_own_output_stands():
     torch.testing.assert_close(
         degree, penalty.degree(model(points.append_to(X)), replace(points, labels=own[points.pairs]))
     )
+
+
+def test_a_tensor_with_as_many_rows_as_there_are_points_is_not_taken_for_the_outputs():
+    class Prototypes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.prototypes = nn.Linear(6, 4), nn.Parameter(torch.randn(16, 4))
+
+        def forward(self, x):
+            return self.prototypes, self.linear(x)
+
+    torch.manual_seed(0)
+    model, x, y = Prototypes(), torch.randn(16, 6), torch.arange(16) % 4  # by default there are 16 points
+    torch.manual_seed(1)
+    found = Penalty(anchor="labels")(model, x, y)[1]
+    torch.manual_seed(1)
+    assert found == Penalty(anchor="labels")(model.linear, x, y)[1]

@@ -199,7 +199,9 @@ def _reads_all(loader: data.DataLoader[Any]) -> bool:
         return False
     if isinstance(sampler, data.RandomSampler):
         return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    return isinstance(sampler, data.SequentialSampler | data.DistributedSampler)
+    if isinstance(sampler, data.SequentialSampler):
+        return len(sampler) == len(loader.dataset)  # type: ignore[arg-type]
+    return isinstance(sampler, data.DistributedSampler)
 
 
 def _from_list(items: list[Any], labeled: bool) -> Examples:

@@ -1,5 +1,6 @@
 """From what a model returned to the values that are fitted."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -80,11 +81,18 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
 def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False) -> Tensor:
     """Do as :func:`as_values` does but keep the shape of the outputs.
 
-    With ``look``, which waits for a GPU, raise if softmax is asked for and the outputs are probabilities already.
+    With ``look``, which waits for a GPU, raise if softmax is asked for and the outputs are probabilities already, and
+    warn if another tensor could have been meant.
     """
     possible = (points,) if isinstance(points, int) else points
     picked = _pick(returned, output, possible)
     values = _transform(picked, output, possible)
+    if look and picked.others:
+        warnings.warn(
+            f"the model returned several tensors. {picked.name} is used, not {', '.join(picked.others)}; to choose "
+            "another one, write output=lambda returned: …, such as returned[1].softmax(-1).",
+            stacklevel=2,
+        )
     if look and output == "softmax":
         _check_no_probabilities(picked.tensor)
     return values
@@ -121,7 +129,8 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
     rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(len(leaf), points)]
     candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
     (name, tensor), *others = candidates
-    return Picked(tensor, name, tuple(name for name, _ in others))
+    # One number per example next to several, such as a critic's value, is not what is meant.
+    return Picked(tensor, name, tuple(other for other, leaf in others if leaf.dim() > 1 or tensor.dim() < 2))
 
 
 def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Tensor:
@@ -178,9 +187,8 @@ def _check_classes(values: Tensor, name: str | None) -> None:
 
 def _check_no_probabilities(values: Tensor) -> None:
     """Raise if outputs are already distributions, which softmax would make nearly uniform."""
-    rounding = min(16 * torch.finfo(values.dtype).eps, TOLERANCE)
     sums = values.double().sum(-1)
-    if bool((values >= 0).all() & ((sums - 1).abs() <= rounding).all()):
+    if bool((values >= 0).all() & ((sums - 1).abs() <= TOLERANCE).all()):
         raise ValueError(
             "output='softmax' makes probabilities of logits, but the model's outputs are probabilities already: none "
             "is negative, and they sum to 1. Use output='identity'."

@@ -1,5 +1,6 @@
 """Pairs of examples, the nodes on the path between them, and the points at those nodes."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -83,7 +84,7 @@ def is_mask(name: str, leaf: Tensor) -> bool:
     Values do not decide: token types and binary labels are 0 and 1 as well.
     """
     integers = not leaf.is_floating_point() and not leaf.is_complex()
-    return leaf.dtype == torch.bool or (integers and "mask" in _entry(name))
+    return leaf.dtype == torch.bool or (integers and "mask" in innermost_key(name))
 
 
 def _join(name: str, one: Any, other: Any) -> Any:
@@ -91,20 +92,20 @@ def _join(name: str, one: Any, other: Any) -> Any:
 
     Maximum and minimum are OR and AND for 0 and 1, and right for masks that are added to attention scores, too.
     """
-    floating = isinstance(one, Tensor) and one.is_floating_point() and "mask" in _entry(name)
+    floating = isinstance(one, Tensor) and one.is_floating_point() and "mask" in innermost_key(name)
     if not isinstance(one, Tensor) or not (floating or is_mask(name, one)):
         return one
     largest = torch.maximum(one, other)
-    if "pad" not in _entry(name) and "ignore" not in _entry(name):
+    if "pad" not in innermost_key(name) and "ignore" not in innermost_key(name):
         return largest
     # A padding mask is True where it hides; one that is added to scores is negative there.
     smallest = torch.minimum(one, other)
     return torch.where(smallest < 0, largest, smallest) if floating else smallest
 
 
-def _entry(name: str) -> str:
-    """Return the innermost key of a name such as ``tokens.attention_mask[0]``."""
-    return name.partition("[")[0].rpartition(".")[2].lower()
+def innermost_key(name: str) -> str:
+    """Return the last key of a name such as ``tokens.attention_mask[0]`` or ``[0].attention_mask``, in lower case."""
+    return re.sub(r"\[\d+\]", "", name).rpartition(".")[2].lower()
 
 
 def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
@@ -113,10 +114,13 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
     leaves = named_tensors(examples)
     for name, leaf in leaves:
         if not leaf.is_floating_point() and not is_mask(name, leaf):
+            alone = len(leaves) == 1 and re.fullmatch(r"(\[0\])+", name)  # in tuples, which may not be the caller's
+            what = entry("inputs", "" if alone else name)
+            mixed = any(each.is_floating_point() and "mask" not in innermost_key(key) for key, each in leaves)
+            others = " There the other inputs stay those of one example along the whole path." if mixed else ""
             raise TypeError(
-                f"{entry('inputs', name)} hold integers ({leaf.dtype}), and no straight line joins integers. "
-                f"{advice()} If they are a mask, pass booleans: .bool(). If they are labels, take them out of the "
-                "inputs."
+                f"{what} hold integers ({leaf.dtype}), and no straight line joins integers. {advice()}{others} If they "
+                "are a mask, pass booleans: .bool(). If they are labels, take them out of the inputs."
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         raise TypeError(f"inputs hold no floating-point tensor to interpolate. {advice()}")

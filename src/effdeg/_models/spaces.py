@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._models.examples import describe_shapes
 from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
-from effdeg._models.paths import check_interpolable, interpolate, join_masks
+from effdeg._models.paths import check_interpolable, innermost_key, interpolate, join_masks
 from effdeg._utils.tree import Tree, named_tensors, take, tensors
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
@@ -121,7 +121,7 @@ def _check_no_labels(examples: Tree) -> None:
 def _check_masks(examples: Tree) -> None:
     """Raise if a floating mask holds -inf, which has no straight line to anything."""
     for name, leaf in named_tensors(examples):
-        if leaf.is_floating_point() and "mask" in name and bool(leaf.isinf().any()):
+        if leaf.is_floating_point() and "mask" in innermost_key(name) and bool(leaf.isinf().any()):
             raise ValueError(f"inputs ({name!r}) hold -inf, which cannot be interpolated. Give booleans for a mask.")
 
 

@@ -15,7 +15,7 @@ def check_choice(name: str, value: object, options: Iterable[str]) -> None:
 
 
 def suggest(name: str, options: Iterable[str]) -> str:
-    """Name the options that are close to a misspelt name, or list them all when none is."""
+    """Name the options that are close to a misspelled name, or list them all when none is."""
     options = list(dict.fromkeys(options))
     close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
     if close:
@@ -107,8 +107,8 @@ def check_level(level: float) -> None:
 
 def check_weight(weight: object) -> None:
     """Raise unless ``weight`` can be the weight of a penalty."""
-    varying = "a function of the step, such as effdeg.SineRamp, or is given to Method.loss"
-    meaning = f"it is how much the penalty counts. One that changes during training is {varying}"
+    varying = "is given to Method.loss at every step: weight=ramp(step), with ramp = effdeg.SineRamp(…)"
+    meaning = f"it is how much the penalty counts. One that changes during training {varying}"
     check_number("weight", weight, meaning, zero=True)
 
 

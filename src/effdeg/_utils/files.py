@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,42 @@ def write_atomically(file: Path, content: bytes) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
+    """Raise, before any work, if a result could not be written.
+
+    Args:
+        option: Where the file was named, for the message.
+        file: The file to write, if any.
+        suffixes: Those that it may have.
+
+    Raises:
+        ValueError: If the suffix is another, the folder does not exist, or nothing can be written there.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from effdeg.io import check_target
+        >>> check_target("--out", Path("table.csv"), {".csv"})
+    """
+    if file is None:
+        return
+    if file.suffix not in suffixes:
+        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
+    if file.is_dir():
+        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
+    check_writable(option, file.absolute().parent)
+
+
+def check_writable(option: str, folder: Path) -> None:
+    """Raise, before any work, if no file can be written into a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
 
 
 def write_figure(figure: "Figure", file: Path) -> None:

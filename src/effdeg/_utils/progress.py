@@ -30,7 +30,7 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
 
         def update(done: float | None = None, note: str | None = None) -> None:
             if note is not None:
-                progress.update(task, note=note)
+                progress.update(task, note=escape(note))
             progress.update(task, completed=done)
 
         yield update

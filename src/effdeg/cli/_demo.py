@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg._utils.files import make_folder
+from effdeg._utils.files import check_writable, make_folder
 from effdeg._utils.progress import progress_bar
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_figures, check_writable, print_json, write
+from effdeg.cli._output import check_figures, print_json, write
 
 
 def demo(

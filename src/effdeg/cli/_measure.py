@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import effdeg
-from effdeg._utils.files import write_figure
+from effdeg._utils.files import check_target, write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, check_target, print_json, print_notes, write
+from effdeg.cli._output import check_plot, print_json, print_notes, write
 
 
 @o.unbundle

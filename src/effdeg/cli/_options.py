@@ -1,7 +1,7 @@
 """The options that commands share, declared once in bundles, and the devices, models and examples they stand for."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
@@ -169,7 +169,7 @@ class NamedModel:
 
 
 @contextmanager
-def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bool]:
+def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[bool]:
     """Join the processes of ``torchrun``, warn about untrained models, explain errors; yield whether to report."""
     from effdeg._utils.distributed import process_group, rank_and_size
     from effdeg.io._data import describe_channels_last
@@ -184,6 +184,13 @@ def prepare_run(models: Iterable[NamedModel], data: "LoadedData") -> Iterator[bo
             print_to_stderr(
                 f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained "
                 "unless that code loads trained weights.",
+                "[yellow]",
+            )
+        ignored = [each.source for each in models if Path(each.source, "preprocessor_config.json").is_file()]
+        if first and ignored and "mean" not in (data.preprocessing or ""):
+            print_to_stderr(
+                f"note: the preprocessor_config.json of {', '.join(ignored)} is not applied: give its image_mean and "
+                "image_std as --mean and --std, unless the data are preprocessed already.",
                 "[yellow]",
             )
         try:

@@ -2,13 +2,14 @@
 
 import json
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+
+from effdeg._utils.files import check_target
 
 _VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
 
@@ -60,28 +61,6 @@ def check_plot(file: Path | None) -> None:
 def check_figures() -> None:
     """Raise if matplotlib is missing, saying how to install it."""
     import effdeg.plots  # noqa: F401
-
-
-def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
-    """Raise, before any work, if a result could not be written."""
-    if file is None:
-        return
-    if file.suffix not in suffixes:
-        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
-    if file.is_dir():
-        raise ValueError(f"{option} {file}: this is a folder; expected the name of a file.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
-    check_writable(option, file.absolute().parent)
-
-
-def check_writable(option: str, folder: Path) -> None:
-    """Raise, before any work, if no file can be written into a folder."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"{option}: no file can be written into {folder}: {error.strerror}.") from error
 
 
 def write(file: Path, writer: Callable[[Path], object], console: Console) -> None:

@@ -14,8 +14,9 @@ from rich.table import Table
 
 import effdeg
 from effdeg._utils.checks import shorten
+from effdeg._utils.files import check_target
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_target, print_notes, print_to_stderr
+from effdeg.cli._output import print_notes, print_to_stderr
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData

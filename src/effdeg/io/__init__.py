@@ -1,6 +1,6 @@
 """Models and data from files in common formats."""
 
-from effdeg._utils.files import to_json, write_atomically, write_figure, write_json
+from effdeg._utils.files import check_target, to_json, write_atomically, write_figure, write_json
 from effdeg._utils.imports import find_code
 from effdeg._utils.pages import render_html
 from effdeg.io._data import ImageList, ImageOptions, LoadedData, load_data
@@ -10,6 +10,7 @@ __all__ = [
     "ImageList",
     "ImageOptions",
     "LoadedData",
+    "check_target",
     "find_code",
     "load_data",
     "load_model",

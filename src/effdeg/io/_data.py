@@ -113,6 +113,11 @@ class ImageOptions:
         for name, values in named.items():
             if len(values) not in {1, channels}:
                 raise ValueError(f"{name}= has {len(values)} values, the images have {channels} channels.")
+            if max(values) > 1 and bool((pixels >= 0).all() & (pixels <= 1).all()):
+                raise ValueError(
+                    f"{name}={','.join(map(str, values))}: the pixels lie in [0, 1], so this seems to be for pixels "
+                    "from 0 to 255. Divide it by 255."
+                )
         mean, std = (torch.tensor(values, dtype=pixels.dtype).view(-1, 1, 1) for values in named.values())
         return (pixels - mean) / std
 
@@ -190,6 +195,21 @@ def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
     )
 
 
+class _DepthError(Exception):
+    """The pixels of an image are not bytes."""
+
+
+def _get_mode(image: Any) -> str:
+    """Return the mode of a Pillow image; raise if its pixels are not bytes, to which Pillow would clip them."""
+    mode = str(image.mode)
+    if mode == "F" or mode.startswith("I"):
+        raise _DepthError(
+            f"its pixels are not bytes (Pillow's mode {mode}, as of 16-bit images). Save the pixels as an array of "
+            "floats, scaled as the model expects them, in a .npy file."
+        )
+    return mode
+
+
 class ImageList(Dataset[Tensor]):
     """Images that are decoded on access: all of them gray if the first one is, else all RGB.
 
@@ -210,13 +230,18 @@ class ImageList(Dataset[Tensor]):
     def __init__(self, sources: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
         self.sources, self._options, self._name = sources, options, name
         self._pillow = require("PIL.Image", extra="files", purpose="reading images")
-        self._mode = "L" if self._open(0, lambda image: image.mode) == "L" else "RGB"
+        self._mode = "L" if self._open(0, _get_mode) == "L" else "RGB"
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: int) -> Tensor:
-        image: Tensor = self._open(index, lambda image: self._options(image.convert(self._mode)))
+
+        def convert(image: Any) -> Tensor:
+            _get_mode(image)
+            return self._options(image.convert(self._mode))
+
+        image: Tensor = self._open(index, convert)
         return image
 
     def describe(self, index: int) -> str:
@@ -233,7 +258,7 @@ class ImageList(Dataset[Tensor]):
                 return use(image)
         except self._pillow.UnidentifiedImageError as error:
             raise ValueError(f"{where} cannot be read as an image: Pillow does not know its format.") from error
-        except OSError as error:
+        except (_DepthError, OSError) as error:
             raise ValueError(f"{where} cannot be read as an image: {error}") from error
 
 
@@ -294,6 +319,8 @@ def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any
     done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labeled else [])]
     if several:
         return {name: _scale(tensor) for name, tensor in inputs.items()}, done
+    if not images.changes and (hint := describe_channels_last(inputs, path)) is not None:
+        warnings.warn(hint, stacklevel=3)
     return images.apply_to_array(inputs, path) if images.changes else _scale(inputs), done
 
 
@@ -322,8 +349,9 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
         raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
     if options.changes:
         raise ValueError(f"size=, mean= and std= are for images; {path} has none, but numbers in {shorten(names, 6)}.")
-    columns = [table.column(name).to_numpy() for name in names]
-    return torch.from_numpy(np.stack(columns, axis=1).astype(np.float32)), [f"columns {shorten(names, 6)}"]
+    values = np.stack([table.column(name).to_numpy() for name in names], axis=1)
+    done = [f"columns {shorten(names, 6)}", *([_SCALED] if values.dtype == np.uint8 else [])]
+    return _scale(torch.from_numpy(values)).float(), done
 
 
 def _holds_images(kind: Any, types: Any) -> bool:

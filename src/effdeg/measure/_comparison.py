@@ -167,11 +167,9 @@ class Comparison:
                 "this is of the probabilities. The normalized value that follows the gap of ConvNets is that of the "
                 "logits: use output='identity'."
             ] = self.ranking
-        if silent := [name for name, measurement in self.measurements.items() if _is_uniform(measurement)]:
-            about[
-                f"predictions are nearly uniform, each of {self._settings.outputs[0]} classes about as likely as the "
-                "others. Such a model is simple because it says nothing; it may not be trained."
-            ] = silent
+        for name, measurement in self.measurements.items():
+            for note in note_uniform(measurement):
+                about.setdefault(note, []).append(name)
         for name, measurement in self.measurements.items():
             for note in measurement.warnings():
                 about.setdefault(note.removeprefix("note: "), []).append(name)
@@ -242,12 +240,15 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
     return Comparison.of(measured, normalized=normalized)
 
 
-def _is_uniform(measurement: Measurement) -> bool:
-    """Return whether the mean confidence is hardly above 1 / classes: by half of it, or by 0.05 with few classes."""
-    if measurement.confidence is None:
-        return False
-    uniform = 1 / measurement.settings.outputs[0]
-    return measurement.confidence < uniform + min(uniform / 2, 0.05)
+def note_uniform(measurement: Measurement) -> list[str]:
+    """Return a note if the mean confidence is hardly above 1 / classes: by half of it, or by 0.05 with few classes."""
+    classes = measurement.settings.outputs[0]
+    if measurement.confidence is None or measurement.confidence >= 1 / classes + min(0.5 / classes, 0.05):
+        return []
+    return [
+        f"predictions are nearly uniform, each of {classes} classes about as likely as the others. Such a model is "
+        "simple because it says nothing; it may not be trained."
+    ]
 
 
 @contextmanager

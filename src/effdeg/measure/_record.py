@@ -86,10 +86,6 @@ class Settings(FitSettings, PathRecord):
         combined["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
         return cls(**combined, tolerance=tolerance)
 
-    def comparable_with(self, other: "Settings") -> bool:
-        """Return whether two measurements ran along the same paths and mean the same thing, whatever the models."""
-        return not self.differences(other)
-
     def differences(self, other: "Settings") -> list[str]:
         """List what makes two measurements incomparable, with both values, such as ``degree: 40 and 20``."""
         own, others = asdict(self), asdict(other)

@@ -26,6 +26,7 @@ from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
 from effdeg.measure import Measurement, Trace, trace
+from effdeg.measure._comparison import note_uniform
 from effdeg.measure._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
 from effdeg.proxies._along_paths import compare_neighbors
@@ -197,7 +198,7 @@ class CheckpointMeasurer:
         along, fits = self._measure_along_paths()
         notes = [note.removeprefix("note: ") for fit in fits for note in fit.warnings()]
         notes = [note for note in notes if "output='identity'" not in note]  # which a pool does not have
-        notes += self._judge(accuracies, classes=fits[0].settings.outputs[-1])
+        notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
         return row | {NOTES: notes}
 
@@ -274,11 +275,13 @@ class CheckpointMeasurer:
     def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:
         """Return what is suspicious about accuracies."""
         counts = {"train_accuracy": len(self.train or ()), "test_accuracy": len(self.data)}
-        found = [value for name, value in accuracies.items() if counts.get(name, 0) >= _GUESSED * classes]
-        if not found or max(found) >= 0.5 / classes:
-            return []
-        guessing = f"accuracy is far below that of guessing, 1 in {classes}"
-        return [f"{guessing}: are the labels in the order of the model's outputs?"]
+        low = [
+            name.replace("_", " ")
+            for name, value in accuracies.items()
+            if counts.get(name, 0) >= _GUESSED * classes and value < 0.5 / classes
+        ]
+        guessing = f"far below that of guessing, 1 in {classes}"
+        return [f"{each} is {guessing}: are the labels in the order of the model's outputs?" for each in low]
 
     def _measure_accuracy(self, data: LabeledExamples) -> float:
         seed, dtype = self.settings.paths.seed, self.settings.dtype

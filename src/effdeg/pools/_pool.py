@@ -18,7 +18,7 @@ from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.distributed import rank_and_size
-from effdeg._utils.files import checksum, list_weights
+from effdeg._utils.files import check_writable, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
@@ -195,6 +195,7 @@ def _check_target(out: File | None) -> Path | None:
         raise ValueError(f"out={str(out)!r} must end in .csv.")
     if not file.absolute().parent.is_dir():
         raise ValueError(f"out={str(out)!r}: the folder {file.parent} does not exist.")
+    check_writable(f"out={str(out)!r}", file.absolute().parent)
     return file
 
 

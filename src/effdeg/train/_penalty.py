@@ -268,7 +268,7 @@ class Penalty(nn.Module):
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
         ends = None if teacher is None else run_teacher(teacher, batch, self.settings)
-        outputs, degree = points.first_rows(returned), self.degree(returned, points, ends=ends)
+        outputs, degree = points.first_rows(returned), self._fit(returned, points, points.total, ends=ends)
         _check_trains(degree, model)
         return outputs, degree
 
@@ -356,6 +356,7 @@ class Penalty(nn.Module):
 
         Args:
             values: What the model returned for the batch followed by ``points.inputs``, or for ``points.inputs`` alone.
+                If there are as many points as examples, outputs for the batch alone would be taken for the latter.
             points: The points.
             ends: What a teacher returned for the examples, instead of the model's own outputs for them: for the batch
                 followed by the unlabeled examples, or, with anchored labels, for the unlabeled ones alone.
@@ -375,11 +376,14 @@ class Penalty(nn.Module):
             >>> round(penalty.degree(points.inputs, points).item(), 4)  # a straight line from 0 to 2: |c₁| = 1
             1.0
         """
+        return self._fit(values, points, points.total, points.total - points.batch, ends=ends)
+
+    def _fit(self, values: Any, points: Points, *possible: int, ends: Any) -> Tensor:
+        """Return the degree of values with any of the possible numbers of rows."""
         settings = self.settings
         if ends is not None:
             check_teacher(settings, points.unlabeled)
         look = self._may_look(points.alpha) and not self._looked_at_outputs
-        possible = (points.total, points.total - points.batch)
         rows = shaped_values(values, settings.output, points=possible, look=look)
         if look:
             self._looked_at_outputs = True

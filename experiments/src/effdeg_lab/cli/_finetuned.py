@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from effdeg_lab.cli._options import RUNS, Data, Device, KeptRuns, Name, Runs, check_file, pick_device, read_runs
+from effdeg_lab.cli._options import RUNS, Data, Device, KeptRuns, Name, Runs, pick_device, read_runs
 from effdeg_lab.cli._output import print_parts, print_rich
 
 
@@ -27,11 +27,11 @@ def clip_pool(
     The folder of checkpoints holds model_1.pt to model_71.pt, hparam_info.json and individual_model_results.jsonl of
     mlfoundations/model-soups; the data folder holds ImageNet. After an interruption, the same command continues.
     """
-    from effdeg.io import write_figure
+    from effdeg.io import check_target, write_figure
     from effdeg_lab.finetuning.clip_pool import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
     from effdeg_lab.studies.random_pool import list_tables, plot_panels
 
-    check_file("OUT", out, {".csv"})
+    check_target("OUT", out, {".csv"})
     if checkpoints is not None:
         if clip is None or data is None:
             raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")

@@ -30,17 +30,11 @@ def pick_device(name: str | None) -> "torch.device":
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
         raise ValueError(f"--device {name} is not a device: write cpu, cuda or cuda:1.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device {name} is not supported: write cpu, cuda or cuda:1.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"--device {name} was asked for, but torch finds no such device on this machine.")
     return device
-
-
-def check_file(option: str, file: Path | None, suffixes: set[str]) -> None:
-    """Raise, before any work, if a result could not be written."""
-    if file is not None and (file.suffix not in suffixes or file.is_dir()):
-        raise ValueError(f"{option} {file}: expected a file that ends in {' or '.join(sorted(suffixes))}.")
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ValueError(f"{option} {file}: the folder {file.parent} does not exist.")
 
 
 def read_runs(folder: Path) -> "list[Run]":

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from effdeg_lab.cli._options import RECIPES, RUNS, KeptRuns, Name, Runs, check_file, read_runs
+from effdeg_lab.cli._options import RECIPES, RUNS, KeptRuns, Name, Runs, read_runs
 from effdeg_lab.cli._output import print_parts, print_rich
 
 
@@ -22,15 +22,15 @@ def table(
     """Show the results of a recipe next to the paper's numbers."""
     import pandas as pd
 
-    from effdeg.io import to_json, write_atomically, write_figure
+    from effdeg.io import check_target, to_json, write_atomically, write_figure
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.report import report_on, to_dict, to_text
     from effdeg_lab.studies.pool import Pool, read_models
 
     recipe = find_recipe(name)
     changed = recipe.settings.parse(changes or ())
-    check_file("--plot", plot, {".png", ".pdf", ".svg"})
-    check_file("--csv", csv, {".csv"})
+    check_target("--plot", plot, {".png", ".pdf", ".svg"})
+    check_target("--csv", csv, {".csv"})
     if csv and not isinstance(recipe.study, Pool):
         raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
     report = report_on(recipe, read_runs(runs), changed)
@@ -59,12 +59,12 @@ def report(
     out: Annotated[Path, Option(help="The page to write (.html).")] = Path("effdeg-lab.html"),
 ) -> None:
     """Write all results as one self-contained page."""
-    from effdeg.io import write_atomically
+    from effdeg.io import check_target, write_atomically
     from effdeg_lab.recipe import all_recipes, find_recipe
     from effdeg_lab.report import render_page, report_on
 
     recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
-    check_file("--out", out, {".html"})
+    check_target("--out", out, {".html"})
     found = read_runs(runs)
     reports = [report_on(recipe, found) for recipe in recipes]
     write_atomically(out, render_page(reports).encode())

@@ -54,6 +54,8 @@ def keep_bytes(
                     raise OSError(f"only {free / 1e9:.3g} GB are free")
                 notes = _write(file, make)
             return file, notes
+    except _MakingError as failure:
+        raise failure.error from None
     except OSError as error:
         full = error.errno in (None, errno.ENOSPC)
         hint = f"It takes {size / 1e9:.3g} GB: free some space, or set" if full else "Set"
@@ -62,12 +64,27 @@ def keep_bytes(
         ) from error
 
 
+class _MakingError(Exception):
+    """The bytes could not be made, which has nothing to do with the cache."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _make_parts(make: Callable[[Notes], Iterator[Buffer]], notes: Notes) -> Iterator[Buffer]:
+    try:
+        yield from make(notes)
+    except OSError as error:
+        raise _MakingError(error) from error
+
+
 def _write(file: Path, make: Callable[[Notes], Iterator[Buffer]]) -> Notes:
     notes, found, partial = Notes(), hashlib.sha256(), file.with_suffix(".partial")
     try:
         # Not through a memory map, where a full disk would kill the process.
         with partial.open("wb") as stream:
-            for part in make(notes):
+            for part in _make_parts(make, notes):
                 stream.write(part)
                 found.update(part)
             stream.flush()

@@ -98,6 +98,8 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         found = evaluation.evaluate(model, examples, settings, last=step == steps)
         weight = schedules.strength(step - 1) if penalizes else 0.0
         entry = {"epoch": epoch, **found, "penalty": penalty, "weight": weight, "lr": schedules.rate(step - 1)}
+        if not math.isfinite(found["train_loss"] + found["test_loss"]):
+            return entry  # the loop says that training has diverged, a measurement would only say that outputs are NaN
         if is_due(epoch, settings.measure_every):
             entry["effective_degree"] = evaluation.follow_degree(model, examples)
         if memory is not None:

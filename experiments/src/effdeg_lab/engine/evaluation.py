@@ -25,7 +25,7 @@ T = TypeVar("T")
 # Enough to follow training by; the last evaluation counts every training example.
 _WATCHED = 10_000
 _CHUNK = 1000
-FOLLOWED = {"paths": 100, "nodes": 64, "degree": 40}
+FOLLOWED: dict[str, Any] = {"paths": 100, "nodes": 64, "degree": 40}
 """How the effective degree is measured during training: with fewer paths and nodes than at the end."""
 _DEGREES = ("effective_degree", "effective_degree_normalized")
 
@@ -93,8 +93,7 @@ def score_set(
 
 def follow_degree(model: nn.Module, examples: DeviceExamples) -> dict[str, float]:
     """Measure the effective degree roughly, during training; return it with how it was measured."""
-    paths, nodes, degree = FOLLOWED.values()
-    measured = effdeg.measure(model, _get_inputs(examples), paths=paths, nodes=nodes, degree=degree)
+    measured = effdeg.measure(model, _get_inputs(examples), **FOLLOWED)
     return {"value": measured.value, "stderr": measured.stderr, **FOLLOWED}
 
 

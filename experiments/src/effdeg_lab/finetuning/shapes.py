@@ -15,7 +15,7 @@ NAME = "cue conflict"
 
 
 def find_cue_conflict(folder: Path, pixels: int) -> Callable[[], Mapping[str, tuple[Tensor, Tensor]]]:
-    """Find ``cue-conflict-*.parquet`` in ``shapes`` of the data folder; without them there is nothing to load.
+    """Find ``cue-conflict-*.parquet`` in ``shapes`` of the data folder; without that folder nothing is loaded.
 
     Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labeled by shape. Images whose shape is not a
     class of CIFAR-10, or whose texture has the same class, are left out.

@@ -204,7 +204,7 @@ def _list_best(ranking: Ranking) -> list[Table]:
 
 
 def _is_alone(name: str) -> bool:
-    """Return whether a measure without variants is shown beside the best of those that have some."""
+    """Return whether a measure without variants is listed along with the best of those that have some."""
     return name in ("parameter_norm", "distance") or name.endswith("_test")
 
 

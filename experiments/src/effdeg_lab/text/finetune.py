@@ -326,7 +326,7 @@ class TextPenalty(nn.Module):
         return outputs, self.penalty.degree(between, points)
 
     def _pair_similar(self, mask: Tensor) -> Tensor:
-        """Join each text with the next longer one, half of the texts or all, starting anywhere."""
+        """Pair texts of neighboring lengths; if fewer pairs are asked for, a random subset of these."""
         order = mask.sum(1).argsort()
         count = self.penalty.settings.count_pairs(len(mask))
         pairs = torch.stack([order, order.roll(-1)], dim=1)[:-1]  # not the longest with the shortest
