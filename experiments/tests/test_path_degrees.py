@@ -181,7 +181,7 @@ def test_tables_have_what_was_found():
 @pytest.mark.parametrize("names", [("lattice-3",), (*DENSE, "lattice-3")])
 def test_figures_show_every_method(names):
     figures = RECIPE.study.figures(make_results(names))
-    assert len(figures) == 1
+    assert len(figures) == 2
     for figure in figures:
         labels = {each.get_text() for each in figure.draw("dark").axes[0].texts}
         assert labels == {method.title for method in RECIPE.methods if method.name in names}

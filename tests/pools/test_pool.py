@@ -326,6 +326,10 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
     (folder / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty holds no checkpoints \(\.ckpt, \.pt, \.pth, \.safetensors"):
         name_checkpoints([folder / "empty"])
+    (folder / "empty" / "run").mkdir()
+    (folder / "empty" / "run" / "last.pt").touch()
+    with pytest.raises(ValueError, match=r"Folders in it are not searched: name their files, such as .*run.last\.pt\."):
+        name_checkpoints([folder / "empty"])
 
 
 @pytest.mark.parametrize(
@@ -360,9 +364,11 @@ def test_notes_on_the_fits_are_said_once(folder, data):
     highest = max(effdeg.measure(model, data[0], components=each, **settings).upper_half for each in (None, 2))
     assert len(messages) == 2
     assert messages[0].startswith(
-        "for 1 of 3 models: predictions are nearly uniform, each of 4 classes about as likely"
+        "for 1 of 3 models (scale0.1): predictions are nearly uniform, each of 4 classes about as likely"
     )
-    assert messages[1].startswith(f"for 2 of 3 models: up to {highest:.0%} of the value lies in the upper half of the ")
+    assert messages[1].startswith(
+        f"for 2 of 3 models (scale4, scale9): up to {highest:.0%} of the value lies in the upper half of the "
+    )
     with pytest.warns(UserWarning, match="for 1 of 1 model: components=9, but 4 outputs that sum to 1"):
         measure_pool(mlp(), [folder / "a.pt"], data[0], components=[9], **FAST)
 

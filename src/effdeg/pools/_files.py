@@ -52,7 +52,11 @@ def list_files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
     if not found:
-        raise ValueError(f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).")
+        within = sorted(str(file) for file in path.glob("*/*") if file.suffix in _SUFFIXES)
+        hint = f" Folders in it are not searched: name their files, such as {within[0]}." if within else ""
+        raise ValueError(
+            f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).{hint}"
+        )
     return found
 
 

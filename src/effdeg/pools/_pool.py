@@ -16,7 +16,7 @@ from torch import nn
 from effdeg._models.inference import Device, check_runnable
 from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
-from effdeg._utils.checks import check_count, pluralize
+from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable, checksum, list_weights
 from effdeg._utils.progress import progress_bar
@@ -319,7 +319,7 @@ def _add_missing(
 
 
 def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Return the notes on models, each once, with the number of models and the highest percentage."""
+    """Return the notes on models, each once, with the models, if these are not all, and the highest percentage."""
     found: dict[str, dict[str, int]] = {}
     for model, own in notes.items():
         for note in own:
@@ -329,7 +329,8 @@ def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for note, models in found.items():
         highest = max(models.values())
         shares = f"{'up to ' if min(models.values()) < highest else ''}{highest}%"
-        yield f"for {len(models)} of {pluralize(len(notes), 'model')}: {note.replace('%', shares)}"
+        some = f" ({shorten([*models], 5)})" if len(models) < len(notes) else ""
+        yield f"for {len(models)} of {pluralize(len(notes), 'model')}{some}: {note.replace('%', shares)}"
 
 
 def _seem_swapped(gaps: Sequence[float], *, least: int) -> bool:
