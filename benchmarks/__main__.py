@@ -3,7 +3,7 @@
 import argparse
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
 
 def main() -> None:
-    """Run the cases named on the command line, or all, and keep each as soon as it is done."""
+    """Run the cases named on the command line, or all; keep each record as soon as it is there."""
     kind = device().type
     cases: dict[str, Callable[..., Any]] = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
@@ -37,12 +37,14 @@ def main() -> None:
     for name in names or cases:
         Console(stderr=True).print(f"[dim]{name} …[/]")
         some = variants if name in some_of else []
-        record = cases[name](some) if some else cases[name]()
-        _keep(name, record, join=bool(some))
-        if "ratio" in record:
-            table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
-        for row in record.get("rows", []):
-            Console(width=150).print({key: value for key, value in row.items() if key != "kernel_times"})
+        found = cases[name](some) if some else cases[name]()
+        in_parts = isinstance(found, Iterator)
+        for record in found if in_parts else [found]:
+            _keep(name, record, join=bool(some) or in_parts)
+            if "ratio" in record:
+                table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
+            for row in record.get("rows", []):
+                Console(width=150).print({key: value for key, value in row.items() if key != "kernel_times"})
     Console(width=150).print(table)
 
 

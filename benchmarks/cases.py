@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,7 +160,7 @@ else:
     return float(done.stdout)
 
 
-ON_CPU = [
+ON_CPU: list[Callable[..., Record | Iterator[Record]]] = [
     measure_overhead,
     fitting_speed,
     projection_speed,
@@ -171,7 +171,7 @@ ON_CPU = [
     imagenet.imagenet_throughput,
     streaming.decoding_speed,
 ]
-_GPU_CASES = (
+_GPU_CASES: tuple[Sequence[Callable[..., Record | Iterator[Record]]], ...] = (
     training.CASES,
     comparisons.CASES,
     engine.CASES,
@@ -180,4 +180,9 @@ _GPU_CASES = (
     [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
     [attention.attention_kernels],
 )
-ON_GPU = [measure_overhead, projection_speed, memory_growth, *(case for cases in _GPU_CASES for case in cases)]
+ON_GPU: list[Callable[..., Record | Iterator[Record]]] = [
+    measure_overhead,
+    projection_speed,
+    memory_growth,
+    *(case for cases in _GPU_CASES for case in cases),
+]

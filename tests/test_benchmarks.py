@@ -1,5 +1,6 @@
 """The benchmarks' command line: what it cannot run it refuses, instead of printing an empty table."""
 
+import json
 import sys
 from dataclasses import replace
 from functools import partial
@@ -90,7 +91,8 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     monkeypatch.setattr(imagenet, "make_network", refuse_ed)
     monkeypatch.setattr(imagenet, "STREAMED_STEPS", 2)
     monkeypatch.delenv("EFFDEG_DATA", raising=False)
-    strong, penalized, original, large, streamed, both = imagenet.imagenet_throughput()["rows"]
+    records = imagenet.imagenet_throughput()
+    strong, penalized, original, large, streamed, both = (row for record in records for row in record["rows"])
     for row in (strong, penalized, original, streamed, both):
         assert row["images_per_second"] == pytest.approx(8e3 / row["milliseconds"])
     assert (strong["recipe"], original["recipe"], penalized["method"]) == ("strong", "original", "ed")
@@ -98,12 +100,35 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     assert large["error"] == "out of memory: no room"
     assert 0 < streamed["waited"] < 1
     assert (both["source"], original["source"]) == ("photos", "device")
-    rows = imagenet.imagenet_throughput(["original-8"])["rows"]
-    assert [(row["variant"], row["method"]) for row in rows] == [("original-8", "plain"), ("original-8", "ed")]
+    assert "share" not in both  # it waits for images
+    (record,) = imagenet.imagenet_throughput(["original-8"])
+    assert [(row["variant"], row["method"]) for row in record["rows"]] == [
+        ("original-8", "plain"),
+        ("original-8", "ed"),
+    ]
     with pytest.raises(FileNotFoundError, match="tiny-imagenet is needed: set EFFDEG_DATA"):
-        imagenet.imagenet_throughput(["strong-8", "strong-8-tiny-imagenet"])
+        next(imagenet.imagenet_throughput(["strong-8", "strong-8-tiny-imagenet"]))
     with pytest.raises(ValueError, match="weak-8: not a variant of imagenet_throughput, which has strong-8, original-"):
-        imagenet.imagenet_throughput(["weak-8"])
+        next(imagenet.imagenet_throughput(["weak-8"]))
+
+
+def test_a_benchmark_that_is_killed_leaves_what_it_had_measured(monkeypatch, tmp_path):
+    def imagenet_throughput(variants=()):
+        yield {"name": "speed", "rows": [{"variant": "first", "method": "plain", "milliseconds": 1.0}]}
+        raise KeyboardInterrupt
+
+    kept = {"variant": "last", "method": "plain", "milliseconds": 2.0}
+    file = tmp_path / f"{'gpu' if torch.cuda.is_available() else 'cpu'}.json"
+    cases = {"imagenet_throughput": {"name": "speed", "rows": [kept]}}
+    file.write_text(json.dumps({"environment": benchmarks._environment(), "cases": cases}))
+    for name in ("ON_CPU", "ON_GPU"):
+        monkeypatch.setattr(benchmarks, name, [imagenet_throughput])
+    monkeypatch.setattr(benchmarks, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "imagenet_throughput"])
+    with pytest.raises(KeyboardInterrupt):
+        benchmarks.main()
+    rows = json.loads(file.read_text())["cases"]["imagenet_throughput"]["rows"]
+    assert [(row["variant"], row["milliseconds"]) for row in rows] == [("last", 2.0), ("first", 1.0)]
 
 
 def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from scipy.stats import ttest_rel
 
 from effdeg_lab.studies.random_pool import rank_within
@@ -290,10 +291,16 @@ def test_what_the_pages_say_of_tiny_imagenet_is_what_was_found():
     def read(name):
         return json.loads((ROOT / "results" / name).read_text().splitlines()[-1])["summary"]
 
-    better = {}
-    for recipe in ("tiny-imagenet-vit", "tiny-imagenet-vit-strong"):
+    better, epochs = {}, {"tiny-imagenet-vit": 116, "tiny-imagenet-vit-strong": 114}
+    for recipe, count in epochs.items():
         assert not [*(ROOT / "results" / recipe).glob("*-1.jsonl")]  # "each run has one seed"
-        plain, ed = (read(f"{recipe}/{method}-0.jsonl") for method in ("plain", "ed"))
+        methods = ("plain", "ed", "ed-30", "mixup", "cutmix")
+        plain, ed, *below = (read(f"{recipe}/{method}-0.jsonl") for method in methods)
+        assert all(each["test_accuracy"] < plain["test_accuracy"] - 0.01 for each in below)
+        assert all(each["effective_degree"]["value"] < ed["effective_degree"]["value"] for each in below)
+        assert all(each["train_accuracy"] < 0.5 for each in below)
+        assert below[0]["seconds"] == pytest.approx(plain["seconds"], rel=0.06)  # "about as long"
+        assert round(ed["seconds"] / plain["seconds_per_epoch"]) == count
         gain = ed["test_accuracy"] - plain["test_accuracy"]
         error = math.sqrt(sum(each["test_accuracy"] * (1 - each["test_accuracy"]) / 1e4 for each in (plain, ed)))
         assert 0.004 < abs(gain) < min(error, 0.006)  # "about half a point", "less than the standard error"
@@ -303,6 +310,22 @@ def test_what_the_pages_say_of_tiny_imagenet_is_what_was_found():
         temperatures = plain["temperature"], ed["temperature"]  # above 1 if a network is too confident
         assert temperatures[0] > temperatures[1] > 1 if gain > 0 else temperatures[1] < 1
     assert better == {"tiny-imagenet-vit": (True, {True}), "tiny-imagenet-vit-strong": (False, {False})}
+    all_five = {method: read(f"tiny-imagenet-vit/{method}-0.jsonl") for method in methods}
+    best = {name: min(methods, key=lambda method: all_five[method][name]) for name in losses}
+    assert best == {
+        **dict.fromkeys(("test_loss", "test_loss_scaled", "test_brier"), "cutmix"),
+        **dict.fromkeys(("test_brier_scaled", "test_aurc"), "ed"),
+    }
+
+
+def test_what_the_pages_say_of_decoding_is_what_was_found(docs):
+    rows = docs("speed").read_rows("imagenet_throughput")
+    found = {(row["variant"], row["method"]): row for row in rows}
+    waited = {key: row["waited"] for key, row in found.items() if "waited" in row}
+    assert waited.pop(("strong-1024-tiny-imagenet", "ed")) < 0.1
+    assert min(waited.values()) > 0.25
+    photos = [found["strong-1024-photos", method]["images_per_second"] for method in ("plain", "ed")]
+    assert photos[0] < photos[1]  # "slower than those with the penalty"
 
 
 def test_what_the_pages_say_of_attention_is_what_was_found(docs):

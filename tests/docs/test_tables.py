@@ -318,6 +318,7 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
     assert f"| strong | 1 | {hours:.1f} | {2 * hours:.1f} |" in found
     assert f"| original | 8 | {hours / 8:.1f} | {hours / 4:.1f} |" in found
     assert f"| **all of Table 3, 3 seeds** | 1 | | **{18 * hours:.0f}** |" in found
+    assert f"| **all of Table 3, 3 seeds** | 8 | | **{18 * hours / 8:.0f}** ({18 * hours:.0f} GPU hours) |" in found
     step = "| strong | 1,024 | compiled, captured"
     assert f"{step} | on the GPU | plain | 4,000 | 256.0 | 10.0 GiB |" in throughput.make_table()
     # Hours do not depend on how fast one machine decodes.

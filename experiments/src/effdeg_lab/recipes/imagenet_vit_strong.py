@@ -8,7 +8,7 @@ RECIPE = make_recipe(
     title="ViT-S/16 from scratch on ImageNet, the strong recipe",
     paper="Table 3, appendix F.2",
     expects="ED is 0.59 points ahead of plain training.",
-    cost="3 h per run on an H200, 7 with ED, estimated from the time of a step; not run so far",
+    cost="3.2 h per run on an H200, 6.3 with ED, estimated from the time of a step; not run so far",
     settings=STRONG,
     methods=(
         Method("plain", "Strong recipe", PLAIN, Reported(74.42, 0.13)),
