@@ -154,6 +154,9 @@ def _stream(settings: Training, pixels: int, source: str) -> Record:
         settings = settings.change({"pixels": pixels, "limit": count})
         examples = make_examples(data, settings, device())
         model = make_network(settings, examples, device()).train()
+        # The first decoding processes of a program take seconds to start, which matters in so short a training.
+        for _ in examples.train.first(1024).chunks(1024):
+            pass
         # An evaluation would decode all images again.
         loop = run_loop(replace(make_task(settings, examples, model), evaluate=lambda *_: {}), settings)
     waited = loop.measure_speed()["waited"]

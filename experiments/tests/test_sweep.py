@@ -281,16 +281,16 @@ def test_a_signal_ends_a_sweep_after_the_runs_under_way(folder, in_this_process,
 def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     def share(device):
         pool = workers.WorkerPool(workers.Workplace(NAME, Path(), None, device), 3)
-        return [(each.place.device, each.threads) for each in pool.workers]
+        return [(each.place.device, each.threads, each.decoders) for each in pool.workers]
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert share("cpu") == [("cpu", 2)] * 3
-    assert share("cuda") == [("cuda:0", None), ("cuda:1", None), ("cuda:0", None)]
-    assert share("cuda:1") == [("cuda:1", None)] * 3
+    assert share("cpu") == [("cpu", 2, None)] * 3
+    assert share("cuda") == [("cuda:0", None, 3), ("cuda:1", None, 3), ("cuda:0", None, 3)]
+    assert share("cuda:1") == [("cuda:1", None, None)] * 3
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert share("cpu") == [("cpu", None)] * 3
+    assert share("cpu") == [("cpu", None, None)] * 3
 
 
 @pytest.mark.parametrize("ray", [None, "local_ray"])
@@ -315,7 +315,7 @@ def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path
 
 
 def test_a_worker_that_waits_is_ended_in_order(folder):
-    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"), None)
+    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"))
     worker.send([])
     assert worker.connection.poll(120)
     assert worker.receive([]) == []

@@ -312,13 +312,18 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
         for batch in (1024, 128)
         for method, speed in (("plain", 4000.0), ("ed", 2000.0))
     ]
-    monkeypatch.setattr(throughput.speed, "read_rows", lambda _: rows)
+    decoding = [{"decoder": "pillow", "processes": count, "images_per_second": 100.0 * count} for count in (1, 30)]
+    decoding += [{"decoder": "torchvision", "processes": 30, "images_per_second": 1.0}]
+    monkeypatch.setattr(throughput.speed, "read_rows", lambda case: decoding if case == "decoding_speed" else rows)
     hours = 90 * 1_281_167 / 4000 / 3600
     found = throughput.make_hours()
-    assert f"| strong | 1 | {hours:.1f} | {2 * hours:.1f} |" in found
-    assert f"| original | 8 | {hours / 8:.1f} | {hours / 4:.1f} |" in found
-    assert f"| **all of Table 3, 3 seeds** | 1 | | **{18 * hours:.0f}** |" in found
-    assert f"| **all of Table 3, 3 seeds** | 8 | | **{18 * hours / 8:.0f}** ({18 * hours:.0f} GPU hours) |" in found
+    assert f"| strong | 1 | {hours:.1f} | {2 * hours:.1f} | 40, 20 |" in found
+    assert f"| original | 8 | {hours / 8:.1f} | {hours / 4:.1f} | 320, 160 |" in found
+    assert f"| **all of Table 3, 3 seeds** | 1 | | **{18 * hours:.1f}** | |" in found
+    assert f"| **all of Table 3, 3 seeds** | 8 | | **{18 * hours / 8:.1f}** ({18 * hours:.0f} GPU hours) | |" in found
+    # 3,000 images per second are decoded: too few for plain training.
+    limited = 6 * (hours * 4 / 3 + 2 * hours)
+    assert f"| **the same with 30 decoding processes** | 1 | | **{limited:.0f}** | |" in found
     step = "| strong | 1,024 | compiled, captured"
     assert f"{step} | on the GPU | plain | 4,000 | 256.0 | 10.0 GiB |" in throughput.make_table()
     # Hours do not depend on how fast one machine decodes.
@@ -327,7 +332,7 @@ def test_hours_of_the_papers_table_from_images_per_second(docs, monkeypatch):
     assert f"{step} | JPEGs of 500 × 375 | plain | 1,000 | 256.0 | 10.0 GiB |  |  | 75% |" in throughput.make_table()
     # What does not fit is said, and there is no total.
     rows[1] = {key: rows[1][key] for key in ("recipe", "batch", "captured", "method")} | {"error": "out of memory"}
-    assert "| original | 1 | 8.0 | not measured |" in throughput.make_hours()
+    assert "| original | 1 | 8.0 | not measured |  |" in throughput.make_hours()
     assert throughput.make_hours().count("all of Table 3") == 1
     assert "| does not fit |" in throughput.make_table()
     monkeypatch.setattr(throughput.speed, "read_rows", lambda _: [])

@@ -187,7 +187,9 @@ class WorkerPool:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         # Without a limit, each worker would use all cores and slow down the others.
         threads = max(1, cores // processes) if place.device == "cpu" and "OMP_NUM_THREADS" not in os.environ else None
-        self.workers = [_Worker(replace(place, device=device), threads) for device in devices]
+        # Runs on one GPU take turns; those on different GPUs decode images at the same time.
+        decoders = max(1, cores // min(gpus, processes)) if place.device == "cuda" else None
+        self.workers = [_Worker(replace(place, device=device), threads, decoders) for device in devices]
 
     def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
         """Carry out runs, those in one entry together; at least every second, yield those that have ended since."""
@@ -215,8 +217,8 @@ class WorkerPool:
 class _Worker:
     """The sweep's side of a worker process; it is replaced when it has died or a run has failed in it."""
 
-    def __init__(self, place: Workplace, threads: int | None) -> None:
-        self.place, self.threads = place, threads
+    def __init__(self, place: Workplace, threads: int | None = None, decoders: int | None = None) -> None:
+        self.place, self.threads, self.decoders = place, threads, decoders
         self.process: Any = None
         self.connection: Connection
 
@@ -224,7 +226,7 @@ class _Worker:
         if self.process is None or not self.process.is_alive():
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=_serve, args=(theirs, self.place, self.threads))
+            self.process = context.Process(target=_serve, args=(theirs, self.place, self.threads, self.decoders))
             self.process.start()
             theirs.close()  # otherwise the end of the worker would not be noticed
         with suppress(OSError):  # if it has just died, receive notices that
@@ -251,7 +253,7 @@ class _Worker:
         self.process.join()
 
 
-def _serve(connection: Connection, place: Workplace, threads: int | None) -> None:
+def _serve(connection: Connection, place: Workplace, threads: int | None, decoders: int | None) -> None:
     """Carry out the runs that arrive, until the sweep ends or SIGTERM arrives."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep handles Ctrl-C
@@ -260,6 +262,8 @@ def _serve(connection: Connection, place: Workplace, threads: int | None) -> Non
     threading.Thread(target=_end_with_sweep, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
+    if decoders is not None:
+        os.environ.setdefault("EFFDEG_DECODERS", str(decoders))
     find_recipe(place.recipe)  # imports the settings' class, perhaps from the working directory
     with suppress(EOFError, OSError):
         while True:

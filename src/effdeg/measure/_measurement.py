@@ -238,7 +238,8 @@ class Measurement:
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
             yield (
                 f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
-                "features and not logits, use output='identity'."
+                "features and not logits, use output='identity'; if the classes come first, output=lambda returned: "
+                "returned.softmax(1)."
             )
         components = settings.count_components(math.prod(settings.outputs))
         if components != settings.components:

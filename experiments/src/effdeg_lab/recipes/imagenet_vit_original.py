@@ -8,7 +8,7 @@ RECIPE = make_recipe(
     title="ViT-S/16 from scratch on ImageNet, the original recipe",
     paper="Table 3, appendix F.2",
     expects="ED is 1.39 points ahead of plain training.",
-    cost="4.3 h per run on an H200, 8.4 with ED, estimated from the time of a step; not run so far",
+    cost="4.3 h per run on an H200, 8.4 with ED, if decoding keeps up; with 16 cores 8.6. Estimated, not run so far",
     settings=ORIGINAL,
     methods=(
         Method("plain", "Original recipe", PLAIN, Reported(71.37, 0.17)),
