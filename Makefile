@@ -9,7 +9,7 @@ demo: $(INSTALLED)
 	$(BIN)/effdeg demo
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+	OMP_NUM_THREADS=1 EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
