@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Otherwise, where this is set, every process would compile all it imports (see the installation below).
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check bench figures docs docs-open clean
 
