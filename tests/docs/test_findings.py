@@ -303,6 +303,7 @@ def test_what_the_pages_say_of_tiny_imagenet_is_what_was_found():
         assert round(ed["seconds"] / plain["seconds_per_epoch"]) == count
         gain = ed["test_accuracy"] - plain["test_accuracy"]
         error = math.sqrt(sum(each["test_accuracy"] * (1 - each["test_accuracy"]) / 1e4 for each in (plain, ed)))
+        assert round(100 * error, 2) == 0.69
         assert 0.004 < abs(gain) < min(error, 0.006)  # "about half a point", "less than the standard error"
         assert round(1000 * abs(ed["shifted"]["val5"] - plain["shifted"]["val5"])) == 2
         losses = [f"test_{name}" for name in ("loss", "loss_scaled", "brier", "brier_scaled", "aurc")]
@@ -311,6 +312,7 @@ def test_what_the_pages_say_of_tiny_imagenet_is_what_was_found():
         assert temperatures[0] > temperatures[1] > 1 if gain > 0 else temperatures[1] < 1
     assert better == {"tiny-imagenet-vit": (True, {True}), "tiny-imagenet-vit-strong": (False, {False})}
     all_five = {method: read(f"tiny-imagenet-vit/{method}-0.jsonl") for method in methods}
+    assert max(methods, key=lambda method: all_five[method]["shifted"]["val5"]) == "cutmix"
     best = {name: min(methods, key=lambda method: all_five[method][name]) for name in losses}
     assert best == {
         **dict.fromkeys(("test_loss", "test_loss_scaled", "test_brier"), "cutmix"),
