@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Otherwise, where this is set, every process would compile all it imports (see the installation below).
+# Where this is set, every process would compile all that it imports, since the installation does not (see below).
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check bench figures docs docs-open clean

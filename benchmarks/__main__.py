@@ -3,7 +3,7 @@
 import argparse
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
 
 
 def main() -> None:
-    """Run the cases named on the command line, or all; keep each record as soon as it is there."""
+    """Run the cases named on the command line, or all; keep each record as soon as it is measured."""
     kind = device().type
-    cases: dict[str, Callable[..., Any]] = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
+    cases = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
     some_of = ("engine_speedups", "imagenet_throughput", "ppo_parts")
@@ -38,9 +38,8 @@ def main() -> None:
         Console(stderr=True).print(f"[dim]{name} …[/]")
         some = variants if name in some_of else []
         found = cases[name](some) if some else cases[name]()
-        in_parts = isinstance(found, Iterator)
-        for record in found if in_parts else [found]:
-            _keep(name, record, join=bool(some) or in_parts)
+        for record in found if isinstance(found, Iterator) else [found]:
+            _keep(name, record, join=bool(some) or record is not found)
             if "ratio" in record:
                 table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
             for row in record.get("rows", []):

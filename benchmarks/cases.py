@@ -160,7 +160,10 @@ else:
     return float(done.stdout)
 
 
-ON_CPU: list[Callable[..., Record | Iterator[Record]]] = [
+Case = Callable[..., Record | Iterator[Record]]
+"""Measures something; one that takes long yields its record in parts, which are kept one by one."""
+
+ON_CPU: list[Case] = [
     measure_overhead,
     fitting_speed,
     projection_speed,
@@ -171,7 +174,7 @@ ON_CPU: list[Callable[..., Record | Iterator[Record]]] = [
     imagenet.imagenet_throughput,
     streaming.decoding_speed,
 ]
-_GPU_CASES: tuple[Sequence[Callable[..., Record | Iterator[Record]]], ...] = (
+_GPU_CASES: tuple[Sequence[Case], ...] = (
     training.CASES,
     comparisons.CASES,
     engine.CASES,
@@ -180,9 +183,7 @@ _GPU_CASES: tuple[Sequence[Callable[..., Record | Iterator[Record]]], ...] = (
     [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
     [attention.attention_kernels],
 )
-ON_GPU: list[Callable[..., Record | Iterator[Record]]] = [
-    measure_overhead,
-    projection_speed,
-    memory_growth,
+ON_GPU: list[Case] = [
+    *(measure_overhead, projection_speed, memory_growth),
     *(case for cases in _GPU_CASES for case in cases),
 ]

@@ -53,7 +53,7 @@ def make_table() -> str:
 def _format_speed(row: dict[str, Any]) -> list[str]:
     if "milliseconds" not in row:
         return ["does not fit", "", "", "", ""]
-    # Steps on images in files may wait for these, which is not the penalty's share.
+    # Steps on images in files may wait for these, which is not the penalty's share; older records have it.
     compared = "ratio" in row and "waited" not in row
     ratio, share = (f"{row['ratio']:.2f}×", f"{row['share']:.0%}") if compared else ("", "")
     return [

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -291,6 +292,19 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert share("cuda:1") == [("cuda:1", None, None)] * 3
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert share("cpu") == [("cpu", None, None)] * 3
+
+
+def test_a_worker_decodes_in_its_share_of_processes_unless_told_otherwise(monkeypatch):
+    closed = MagicMock(recv=MagicMock(side_effect=EOFError))
+    for name in ("faulthandler", "signal", "threading"):
+        monkeypatch.setattr(workers, name, MagicMock())
+    monkeypatch.setenv("EFFDEG_DECODERS", "")  # so that it is put back
+    for given, expected in ((None, "3"), ("5", "5")):
+        monkeypatch.delenv("EFFDEG_DECODERS")
+        if given:
+            monkeypatch.setenv("EFFDEG_DECODERS", given)
+        workers._serve(closed, workers.Workplace(NAME, Path(), None, "cuda:1"), None, 3)
+        assert os.environ["EFFDEG_DECODERS"] == expected
 
 
 @pytest.mark.parametrize("ray", [None, "local_ray"])
