@@ -72,6 +72,8 @@ STUDIES = (
     "mnist-cifar",
     "path-degrees",
     "pnn",
+    "tiny-imagenet-vit/curves",
+    "tiny-imagenet-vit-strong/curves",
 )
 
 
