@@ -304,8 +304,7 @@ def make_results() -> str:
     lines.append(_format_search(gap, "cifar10-random-pool"))
     lines.append(_format_pool(f"the same, {len(networks.models)} ResNet-18s, training images", networks.models))
     lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
-    seeds = len(results("cifar10-contest").seeds)
-    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs{f', {seeds} seeds' if seeds > 1 else ''}"
+    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs, {count_seeds(results('cifar10-contest'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
