@@ -304,7 +304,8 @@ def make_results() -> str:
     lines.append(_format_search(gap, "cifar10-random-pool"))
     lines.append(_format_pool(f"the same, {len(networks.models)} ResNet-18s, training images", networks.models))
     lines.append(_format_pool(f"the same, {len(fitted)} ViT-Tinys that fit", fitted))
-    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs, {count_seeds(results('cifar10-contest'))} seeds"
+    counted = count_seeds(results("cifar10-contest"))
+    setting = f"test accuracy, ViT-Tiny with average pooling, 300 epochs, {counted} seeds"
     lines.append(_format_accuracies(setting, "cifar10-contest", 1, 2))
     setting = f"ResNet-9, equal time, {count_seeds(results('cifar10-relatives'))} seeds"
     lines.append(_format_accuracies(setting, "cifar10-relatives", 2, 1))
