@@ -134,11 +134,7 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
     """Raise unless this is a model, with weights, that can run on this device and in this precision."""
     _check_model(model)
     check_device(device)
-    if dtype is not None and dtype not in PRECISIONS:
-        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
-        known = getattr(torch, name, None) in PRECISIONS
-        advice = f"dtype=torch.{name}" if known else f"one of {', '.join(map(str, PRECISIONS))}"
-        raise TypeError(f"dtype={dtype!r} is not a precision that a model can be run in. Write {advice}.")
+    check_precision(dtype)
     # A module from torch.jit.freeze has no mode.
     scripted = [each for each in _modules(model) if isinstance(each, torch.jit.ScriptModule)]
     if dtype is not None and not all(hasattr(each, "training") for each in scripted):
@@ -186,6 +182,15 @@ def check_device(device: object) -> None:
             f"device={str(device)!r} was asked for, but torch finds {found or 'no'} such "
             f"{'device' if found < 2 else 'devices'} on this machine. Leave device= out to use the default."
         )
+
+
+def check_precision(dtype: object) -> None:
+    """Raise unless this is None or a precision that models can be run in."""
+    if dtype is not None and dtype not in PRECISIONS:
+        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+        known = getattr(torch, name, None) in PRECISIONS
+        advice = f"dtype=torch.{name}" if known else f"one of {', '.join(map(str, PRECISIONS))}"
+        raise TypeError(f"dtype={dtype!r} is not a precision that a model can be run in. Write {advice}.")
 
 
 @contextmanager

@@ -11,9 +11,28 @@ from torch import Tensor, nn
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
+from effdeg._utils.checks import check_number
 from effdeg._utils.tree import Tree, named_tensors
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._penalty import Penalty
+from effdeg.train._schedules import Schedule
+
+
+def check_parts(penalty: object, **functions: object) -> None:
+    """Raise unless the penalty is one, and the functions can be called or are None."""
+    if not isinstance(penalty, Penalty):
+        raise TypeError(f"penalty={penalty!r} must be a penalty, such as effdeg.Penalty(anchor='labels').")
+    for name, function in functions.items():
+        if function is not None and (not callable(function) or isinstance(function, type)):
+            raise TypeError(f"{name}={function!r} must be a function or None.")
+
+
+def weight_at(schedule: Schedule, step: int) -> Any:
+    """Return the weight at a step; raise unless it is a tensor, or a number that is zero or positive."""
+    weight = schedule(step)
+    if not isinstance(weight, Tensor):
+        check_number(f"weight({step})", weight, "it is how much the penalty counts", zero=True)
+    return weight
 
 
 @contextmanager
