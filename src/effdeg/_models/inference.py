@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.examples import as_arguments
+from effdeg._utils.checks import pluralize
 from effdeg._utils.device import send
 from effdeg._utils.tree import Tree, map_tensors, tensors
 
@@ -133,6 +134,7 @@ def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | N
 def check_runnable(model: object, *, device: object, dtype: object) -> None:
     """Raise unless this is a model, with weights, that can run on this device and in this precision."""
     _check_model(model)
+    _check_batch_size(model)
     check_device(device)
     check_precision(dtype)
     # A module from torch.jit.freeze has no mode.
@@ -164,6 +166,19 @@ def _check_model(model: object) -> None:
         advice = "Pass an nn.Module or a function"
     given = repr(model) if model is None or isinstance(model, str) else f"of type {type(model).__name__}"
     raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
+
+
+def _check_batch_size(model: object) -> None:
+    """Raise if a model is a program of torch.export that takes batches of one size only."""
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    inputs = tensors([node.meta.get("val") for node in nodes if node.op == "placeholder"])
+    fixed = [each.shape[0] for each in inputs if each.dim() and isinstance(each.shape[0], int)]
+    if fixed:
+        raise ValueError(
+            f"the model was exported for batches of exactly {pluralize(fixed[0], 'example')}. Export it for any batch: "
+            "torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim('batch')},)), with more than "
+            "one example."
+        )
 
 
 def check_device(device: object) -> None:

@@ -186,13 +186,6 @@ def _load_exported(file: Path) -> Model:
         raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
     finally:
         logger.disabled = disabled
-    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
-    if any(isinstance(batch, int) for batch in batches):
-        raise ValueError(
-            f"{file} was exported for a batch of exactly {batches[0]}. Export it for any batch: "
-            "torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim('batch')},))"
-        )
     return program.module()
 
 
