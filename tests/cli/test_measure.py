@@ -146,6 +146,8 @@ def test_a_file_with_several_arrays_says_how_to_choose_one(run, data, tmp_path):
     assert "--key arr_0." in err
     assert "(inputs,)" not in err
     assert run(*command, "--key", "arr_0")[0] == 0
+    np.savez(tmp_path / "two.npz", x_train=np.load(data), x_test=np.load(data)[:9])
+    assert "--key x_train." in run(*command)[2]
 
 
 def test_weights_as_safetensors(run, data, tmp_path):

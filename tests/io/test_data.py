@@ -47,6 +47,19 @@ def test_arrays(tmp_path):
     assert set(load(tmp_path / "two.npz")) == {"x_test", "x_train"}
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8", "<i2", np.longdouble])
+def test_numbers_of_other_machines_are_converted(tmp_path, kind):
+    values = (X * 100).astype(kind)
+    np.save(tmp_path / "x.npy", values)
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").numpy(), values.astype(float))
+
+
+def test_arrays_that_are_named_by_numbers(tmp_path):
+    torch.save({0: torch.from_numpy(X), 1: torch.from_numpy(X + 1)}, tmp_path / "x.pt")
+    assert list(load(tmp_path / "x.pt")) == ["0", "1"]
+    np.testing.assert_array_equal(load(tmp_path / "x.pt", key="1").numpy(), X + 1)
+
+
 def test_labels_next_to_the_inputs_are_left_out(tmp_path):
     np.savez(tmp_path / "xy.npz", images=X, labels=np.arange(6))
     np.savez(tmp_path / "short.npz", x=X, y=np.arange(6))
@@ -200,6 +213,10 @@ def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
         pq.write_table(pa.table({"picture": column, "size": [{"width": 8}] * 5}), tmp_path / "plain.parquet")
         np.testing.assert_allclose(load(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
         np.testing.assert_allclose(load(tmp_path / "plain.parquet")[3].numpy(), expected)
+    pq.write_table(pa.table({"image": cells, "mask": cells}), tmp_path / "two.parquet")
+    with pytest.raises(ValueError, match=r"two.parquet has images in image, mask. Choose the examples: key='image'"):
+        load(tmp_path / "two.parquet")
+    assert len(load(tmp_path / "two.parquet", key="mask")) == 5
 
 
 def test_parquet_with_numbers(tmp_path):
@@ -211,6 +228,9 @@ def test_parquet_with_numbers(tmp_path):
         load(tmp_path / "numbers.parquet", key="c")
     with pytest.raises(ValueError, match="neither images nor numbers in name"):
         load(tmp_path / "numbers.parquet", key="name")
+    pq.write_table(pa.table({"a": X[:, 0], "flag": pa.array([True, False, None] * 2)}), tmp_path / "flags.parquet")
+    expected = np.stack([X[:, 0], [1, 0, np.nan] * 2], axis=1)
+    np.testing.assert_array_equal(load(tmp_path / "flags.parquet").numpy(), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 4)])
@@ -348,6 +368,14 @@ def test_files_that_cannot_be_read(tmp_path):
         assert not {"unsafely", "allow_pickle"} & set(re.findall(r"\w+", str(raised.value)))
     np.save(tmp_path / "array.npy", X)
     np.testing.assert_array_equal(load((tmp_path / "array.npy").rename(tmp_path / "array.npz")).numpy(), X)
+    with pytest.raises(ValueError, match=r"key='a' is for files with several .*pictures is a folder of images"):
+        load(tmp_path / "pictures", key="a")
+    for name, values in (("mean", (0.5, np.nan)), ("std", (np.inf,))):
+        with pytest.raises(ValueError, match=f"{name}=.*: expected finite numbers"):
+            ImageOptions(**{name: values})
+    torch.save(X, tmp_path / "numpy.pt")
+    with pytest.raises(ValueError, match=r"pickled numpy.*torch.save\(torch.from_numpy\(examples\), file\)"):
+        load(tmp_path / "numpy.pt")
     np.savez(tmp_path / "some.npz", a=X, b=X)
     with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
         load(tmp_path / "some.npz", key="c")

@@ -197,11 +197,11 @@ def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[
             )
         try:
             yield first
-        except (RuntimeError, TypeError) as error:
-            notes = getattr(error, "__notes__", [])
-            if KEYWORDS in notes:
+        except (RuntimeError, TypeError, ValueError) as error:
+            if isinstance(data.inputs, dict):
+                error.__notes__ = [note for note in getattr(error, "__notes__", ()) if note != KEYWORDS]
                 names = list(data.inputs)
-                notes[notes.index(KEYWORDS)] = (
+                error.add_note(
                     f"{data.source} holds several arrays, which the model gets by name: {shorten(names, 6)}. To read "
                     f"one of them alone: --key {names[0]}."
                 )

@@ -1,6 +1,7 @@
 """Examples from files of arrays or tensors, tables, and folders of images, read without running any code in them."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ class ImageOptions:
         std: One positive number, or one for each channel.
 
     Raises:
-        ValueError: If ``std`` is not positive.
+        ValueError: If ``std`` is not positive, or a number is not finite.
 
     Example:
         >>> from PIL import Image
@@ -72,6 +73,9 @@ class ImageOptions:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, values in {"mean": self.mean, "std": self.std}.items():
+            if not all(map(math.isfinite, values)):
+                raise ValueError(f"{name}={','.join(map(str, values))}: expected finite numbers.")
         if not all(value > 0 for value in self.std):
             raise ValueError(f"std={','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
 
@@ -156,6 +160,8 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     path, images = Path(source), images or ImageOptions()
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    if path.is_dir() and key is not None:
+        raise ValueError(f"key={key!r} is for files with several arrays or columns; {path} is a folder of images.")
     if path.is_dir():
         inputs, done = _load_folder(path, images)
     elif path.suffix == ".parquet":
@@ -253,7 +259,7 @@ class ImageList(Dataset[Tensor]):
     def _open(self, index: int, use: Callable[[Any], Any]) -> Any:
         source, where = self.sources[index], self.describe(index)
         if source is None:
-            raise ValueError(f"{where} is missing: its cell is empty.")
+            raise ValueError(f"{where} is missing: its cell holds no bytes of an image.")
         try:
             with self._pillow.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return use(image)
@@ -292,10 +298,16 @@ def read_torch(path: Path, *, expected: str) -> Any:
     except Exception as error:
         # torch's own message recommends weights_only=False, which runs whatever the file says.
         found = re.search(r"GLOBAL (\S+)", str(error))
+        if "TorchScript" in str(error):
+            raise ValueError(
+                f"{path} holds a TorchScript module. Save tensors: torch.save({expected}, file)."
+            ) from error
         if found is None:
             raise ValueError(f"{path} is not a file that torch.save wrote, or it is damaged.") from error
         if found[1].endswith(".BatchEncoding"):  # a tokenizer's output
             expected = f"dict({expected})"
+        elif found[1].startswith("numpy.") and expected == "examples":
+            expected = "torch.from_numpy(examples)"
         raise ValueError(
             f"{path} holds a pickled {found[1]}, not tensors alone. Pickled objects are not read, since they can run "
             f"any code. Save the tensors instead: torch.save({expected}, file)."
@@ -365,6 +377,8 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
     if key is not None and key not in table.column_names:
         raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
     images = [field.name for field in table.schema if _holds_images(field.type, types)]
+    if key is None and len(images) > 1:
+        raise ValueError(f"{path} has images in {shorten(images)}. Choose the examples: key={images[0]!r}.")
     if key in images or (key is None and images):
         cells = table.column(key or images[0]).to_pylist()
         stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
@@ -386,7 +400,7 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
         return inputs, [f"columns {shorten(lists, 6)}", *done]
     if options.changes:
         raise ValueError(f"size=, mean= and std= are for images; {path} has none, but numbers in {shorten(names, 6)}.")
-    values = np.stack([table.column(name).to_numpy() for name in names], axis=1)
+    values = np.stack([_as_numbers(table.column(name)) for name in names], axis=1)
     done = [f"columns {shorten(names, 6)}", *([_SCALED] if values.dtype == np.uint8 else [])]
     return _scale(torch.from_numpy(values)).float(), done
 
@@ -395,7 +409,7 @@ def _holds_numbers(kind: Any, types: Any) -> bool:
     """Return whether a column holds numbers or, maybe nested, lists of them."""
     while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
-    return bool(types.is_floating(kind) or types.is_integer(kind))
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
 
 
 def _stack_lists(column: Any, name: str, path: Path) -> Tensor:
@@ -412,7 +426,13 @@ def _stack_lists(column: Any, name: str, path: Path) -> Tensor:
             )
         shape.append(lengths[0])
         values = values.flatten()
-    return torch.from_numpy(values.to_numpy(zero_copy_only=False).copy()).reshape(shape)
+    return torch.from_numpy(_as_numbers(values).copy()).reshape(shape)
+
+
+def _as_numbers(values: Any) -> "np.ndarray[Any, Any]":
+    """Return a column as an array; empty cells become NaN, which a measurement refuses."""
+    array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return array.astype(float) if array.dtype == object else array  # flags with empty cells are objects
 
 
 def _holds_images(kind: Any, types: Any) -> bool:
@@ -424,15 +444,17 @@ def _holds_images(kind: Any, types: Any) -> bool:
 
 def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Any, bool]:
     """Return the inputs among what a file holds, a tensor or a dict of them, and whether labels were left out."""
+    if isinstance(loaded, Mapping):
+        loaded = {str(name): value for name, value in loaded.items()}
     if key is not None:
         if not isinstance(loaded, Mapping) or key not in loaded:
-            names = ", ".join(map(str, loaded)) if isinstance(loaded, Mapping) else "one unnamed array"
+            names = ", ".join(loaded) if isinstance(loaded, Mapping) else "one unnamed array"
             raise ValueError(f"{path} has no array {key!r}; it has {names}.")
         return _as_tensor(loaded[key], path), False
     if isinstance(loaded, Mapping):
-        inputs = {str(name): _as_tensor(value, path, str(name)) for name, value in loaded.items() if name not in LABELS}
+        inputs = {name: _as_tensor(value, path, name) for name, value in loaded.items() if name not in LABELS}
         if not inputs:
-            raise ValueError(f"{path} holds no examples: it has {', '.join(map(str, loaded)) or 'nothing'}.")
+            raise ValueError(f"{path} holds no examples: it has {', '.join(loaded) or 'nothing'}.")
         return inputs if len(inputs) > 1 else next(iter(inputs.values())), len(inputs) < len(loaded)
     if isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
         return _as_tensor(loaded[0], path), True
@@ -448,7 +470,9 @@ def _are_labels(inputs: Any, other: Any) -> bool:
 
 def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:
     if isinstance(value, np.ndarray) and value.dtype.kind in "buifc":
-        return torch.from_numpy(value)
+        # torch has neither long doubles nor the byte order of other machines.
+        native = np.float64 if value.dtype == np.longdouble else value.dtype.newbyteorder("=")
+        return torch.from_numpy(value.astype(native, copy=False))
     if isinstance(value, Tensor):
         return value
     if isinstance(value, tuple | list) and value and all(isinstance(each, Tensor) for each in value):
