@@ -464,7 +464,7 @@ def test_mistakes_are_found_at_construction(tmp_path):
     ):
         with pytest.raises(kind, match=message):
             MeasureCallback(trainer, tokens(), **options)
-    with pytest.raises(TypeError, match=r"trainer=None must be the transformers.Trainer"):
+    with pytest.raises(TypeError, match=r"trainer is of type NoneType; expected the transformers.Trainer"):
         MeasureCallback(None, tokens())
     for options, message in (
         ({"penalty": "ed", "weight": 1.0}, "penalty='ed' must be a penalty"),

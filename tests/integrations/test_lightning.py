@@ -224,13 +224,25 @@ def test_mistakes_are_found_at_construction(make, kind, message):
 
 
 def test_mistakes_are_found_when_the_fit_starts():
-    for options in ({"model": "nett"}, {"at": "nett"}):
+    for setting in ("model", "at"):
         model = Classifier()
-        with pytest.raises(ValueError, match="'nett' is not a layer"):
-            fit(model, MeasureCallback(X, **options))
+        with pytest.raises(ValueError, match=f"{setting}='nett' is not a layer"):
+            fit(model, MeasureCallback(X, **{setting: "nett"}))
         assert model.logged_loss == []
+    with pytest.raises(ValueError, match=r"the batch has none: .* a PenaltyCallback labels=lambda batch"):
+        fit(Classifier(), PenaltyCallback(Penalty(anchor="labels"), 1.0, labels=lambda batch: None))
     with pytest.raises(TypeError, match=r"weight\(0\)=None must be a number"):
         fit(Classifier(), PenaltyCallback(Penalty(), lambda step: None))
+
+
+@pytest.mark.parametrize("wrap", [float, lambda loss: {"losses": loss}, torch.Tensor.detach])
+def test_a_loss_that_lightning_would_refuse_is_not_hidden_by_the_penalty(wrap):
+    class Wrong(Classifier):
+        def training_step(self, batch, batch_idx):
+            return wrap(super().training_step(batch, batch_idx))
+
+    with pytest.raises(Exception, match=r"must return a Tensor|the 'loss' key|does not require grad"):
+        fit(Wrong(), PenaltyCallback(Penalty(), 1.0))
 
 
 def test_an_iterator_is_read_once_for_all_epochs():

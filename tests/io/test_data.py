@@ -95,6 +95,24 @@ def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if options.size is None else 1.5 / 255)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size=0 is too small"),
+        ({"size": (4, 4)}, "must be a whole number"),
+        ({"mean": 0.5}, r"mean=0.5 must be a tuple of numbers, such as \(0.5,\)"),
+        ({"std": "0.5"}, "std='0.5' must be a tuple"),
+        ({"mean": (0.5, np.nan)}, "mean=0.5,nan: expected finite numbers"),
+        ({"std": (np.inf,)}, "std=inf: expected finite numbers"),
+        ({"std": (0.0,)}, "std=0.0: .*must be positive"),
+    ],
+)
+def test_options_for_images_are_checked(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ImageOptions(**options)
+    assert ImageOptions(mean=np.array([0.5, 0.25])).mean == (0.5, 0.25)
+
+
 def test_what_was_done_to_the_examples_is_said(tmp_path):
     pixels = RNG.integers(0, 256, (4, 3, 8, 8), dtype=np.uint8)
     np.save(tmp_path / "bytes.npy", pixels)
@@ -370,9 +388,6 @@ def test_files_that_cannot_be_read(tmp_path):
     np.testing.assert_array_equal(load((tmp_path / "array.npy").rename(tmp_path / "array.npz")).numpy(), X)
     with pytest.raises(ValueError, match=r"key='a' is for files with several .*pictures is a folder of images"):
         load(tmp_path / "pictures", key="a")
-    for name, values in (("mean", (0.5, np.nan)), ("std", (np.inf,))):
-        with pytest.raises(ValueError, match=f"{name}=.*: expected finite numbers"):
-            ImageOptions(**{name: values})
     torch.save(X, tmp_path / "numpy.pt")
     with pytest.raises(ValueError, match=r"pickled numpy.*torch.save\(torch.from_numpy\(examples\), file\)"):
         load(tmp_path / "numpy.pt")

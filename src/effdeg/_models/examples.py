@@ -60,6 +60,8 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
         return inputs
     if labeled and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], list):
         inputs = inputs[0], torch.as_tensor(inputs[1], device="cpu")
+    if hasattr(inputs, "inputs") and hasattr(inputs, "preprocessing"):
+        raise TypeError("inputs are what load_data returned, with its source. Pass the examples: load_data(…).inputs.")
     if isinstance(inputs, data.DataLoader):
         return _from_loader(inputs, labeled)
     if isinstance(inputs, data.IterableDataset):

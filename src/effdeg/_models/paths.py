@@ -124,8 +124,11 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         held = sorted({str(getattr(leaf, "dtype", type(leaf).__name__)) for _, leaf in named_leaves(examples)})
+        hint = (
+            "Of texts, pass what the model is called with, such as a tokenizer's output." if "str" in held else advice()
+        )
         raise TypeError(
-            f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. {advice()}"
+            f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. {hint}"
         )
 
 

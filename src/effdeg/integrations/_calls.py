@@ -65,6 +65,7 @@ def join_calls(
     Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
     and a teacher are as in a call of the penalty.
     """
+    _check_labels(penalty, labels)
     degrees: list[Tensor] = []
     run = model.forward
 
@@ -78,6 +79,15 @@ def join_calls(
 
     with replace_attribute(model, "forward", forward):
         yield degrees
+
+
+def _check_labels(penalty: Penalty, labels: Tensor | None) -> None:
+    """Raise if labels are to be anchored and a batch has none."""
+    if labels is None and penalty.settings.anchor == "labels":
+        raise ValueError(
+            "anchor='labels' puts labels at the outer nodes of each path, but the batch has none: a Trainer needs an "
+            "entry 'labels', a PenaltyCallback labels=lambda batch: …. Or use Penalty(anchor='self') or anchor=None."
+        )
 
 
 def _choose_layer(

@@ -201,7 +201,8 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, trainer: Trainer, inputs: Any, *, every_n_epochs: int = 1, **settings: Any) -> None:
         if not isinstance(trainer, Trainer):
-            raise TypeError(f"trainer={trainer!r} must be the transformers.Trainer that this callback is added to.")
+            kind = type(trainer).__name__
+            raise TypeError(f"trainer is of type {kind}; expected the transformers.Trainer that gets this callback.")
         self.every_n_epochs = check_count("every_n_epochs", every_n_epochs, least=1)
         self.trainer, self.inputs, self.settings = trainer, check_measurable(inputs, settings), settings
         if trainer.model is not None and settings.get("at") is not None:

@@ -112,12 +112,14 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
             if result is None:  # Lightning skips this step
                 return None
             degree = get_only(degrees, f"the module {self.model!r}" if self.model else "the LightningModule")
+            loss = result.get("loss") if isinstance(result, Mapping) else result
+            if not isinstance(loss, Tensor) or not loss.requires_grad:
+                return result  # for Lightning to refuse: with the penalty added, it could not tell
             weight = weight_at(self.weight, trainer.global_step)
             logged = {"effective_degree_penalty": degree.detach(), "effective_degree_weight": float(weight)}
             pl_module.log_dict(logged, batch_size=1)
-            if isinstance(result, Mapping):
-                return {**result, "loss": result["loss"] + weight * degree}
-            return result + weight * degree
+            total = loss + weight * degree
+            return {**result, "loss": total} if isinstance(result, Mapping) else total
 
         self._replaced.enter_context(replace_attribute(pl_module, "training_step", training_step))
 
@@ -173,7 +175,7 @@ class MeasureCallback(Callback):  # type: ignore[misc]
 
 
 def _find_part(module: LightningModule, name: str | None) -> nn.Module:
-    part: nn.Module = module if name is None else find_layer(module, name)[1]
+    part: nn.Module = module if name is None else find_layer(module, name, "model")[1]
     return part
 
 

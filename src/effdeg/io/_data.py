@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from effdeg._models.examples import LABELS
-from effdeg._utils.checks import pluralize, shorten
+from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.imports import require
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
@@ -57,7 +57,8 @@ class ImageOptions:
         std: One positive number, or one for each channel.
 
     Raises:
-        ValueError: If ``std`` is not positive, or a number is not finite.
+        TypeError: If ``size`` is no integer, or ``mean`` or ``std`` no tuple of numbers.
+        ValueError: If ``size`` or ``std`` is not positive, or a number is not finite.
 
     Example:
         >>> from PIL import Image
@@ -73,9 +74,16 @@ class ImageOptions:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.size is not None:
+            check_count("size", self.size, least=1)
         for name, values in {"mean": self.mean, "std": self.std}.items():
-            if not all(map(math.isfinite, values)):
-                raise ValueError(f"{name}={','.join(map(str, values))}: expected finite numbers.")
+            try:
+                numbers = tuple(map(float, values))
+            except (TypeError, ValueError):
+                raise TypeError(f"{name}={values!r} must be a tuple of numbers, such as (0.5,).") from None
+            if not all(map(math.isfinite, numbers)):
+                raise ValueError(f"{name}={','.join(map(str, numbers))}: expected finite numbers.")
+            object.__setattr__(self, name, numbers)
         if not all(value > 0 for value in self.std):
             raise ValueError(f"std={','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
 

@@ -45,7 +45,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
         >>> load_model("torch.nn:Identity")
         Identity()
     """
-    path = Path(source)
+    path, source = Path(source), str(source)
     if path.suffix == ".pt2" or path.is_dir():
         if weights is not None:
             raise ValueError(f"{source} has its own weights; weights= is for a model given as package.module:callable.")
