@@ -116,9 +116,9 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
     if callable(output):
         values = output(returned)
         if not isinstance(values, Tensor):
-            advice = _advise_on_arrays(values)
             raise TypeError(
-                f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor.{advice}"
+                f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor."
+                f"{_advise_on_arrays(values)}"
             )
         return Picked(values, None, returned)
     if isinstance(returned, Tensor):

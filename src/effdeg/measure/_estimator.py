@@ -202,11 +202,10 @@ def check_measurable(inputs: Any, settings: Mapping[str, Any]) -> Examples:
     for name in settings:
         if name not in known:
             raise TypeError(f"{name!r} is not a setting of effdeg.measure. {suggest(name, known)}")
-    paths, fits = (
-        kind(**{field.name: settings[field.name] for field in fields(kind) if field.name in settings})
-        for kind in (PathSettings, FitSettings)
-    )
-    fits.check_nodes(paths.nodes)
+    names = {field.name for field in fields(PathSettings)} & settings.keys()
+    paths = PathSettings(**{name: settings[name] for name in names})
+    names = {field.name for field in fields(FitSettings)} & settings.keys()
+    FitSettings(**{name: settings[name] for name in names}).check_nodes(paths.nodes)
     if (batch_size := settings.get("batch_size")) is not None:
         check_count("batch_size", batch_size, least=1)
     _check_tolerance(settings.get("tolerance"))

@@ -84,5 +84,5 @@ def as_schedule(weight: float | Schedule) -> Schedule:
     """Return a schedule as it is, and a number as a constant weight."""
     if callable(weight) and not isinstance(weight, type):
         return weight
-    check_weight(weight, varying="is a function of the step, such as weight=effdeg.SineRamp(7.0, steps=1000)")
-    return Constant(weight)
+    varying = "is a function of the step, such as weight=effdeg.SineRamp(7.0, steps=1000)"
+    return Constant(check_weight(weight, varying=varying))
