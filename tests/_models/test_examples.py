@@ -1,9 +1,11 @@
 import itertools
+import re
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -13,6 +15,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     SubsetRandomSampler,
     TensorDataset,
 )
@@ -340,3 +343,30 @@ def test_a_function_of_the_raw_output():
         traced = effdeg.trace(returned, X, paths=10, nodes=8).fit(degree=4, output=output)
         torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
     assert measured.settings.output == "sigmoid"
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        partial(Subset, indices=range(5)),
+        lambda items: items,
+        lambda items: [image for image, _ in items],
+        lambda items: DataLoader(items, batch_size=2),
+        lambda items: [{"image": image, "label": label} for image, label in items],
+    ],
+)
+def test_images_of_pillow_are_told_how_to_become_tensors(wrap):
+    items = [(Image.new("L", (4, 3), 40 * label), label) for label in range(5)]
+    with pytest.raises(TypeError, match=r"are images of Pillow, not tensors\. Convert each: (.*), or give") as raised:
+        effdeg.measure(nn.Flatten(), wrap(items), paths=5)
+    code = re.search(r"Convert each: (.*), or give", str(raised.value))[1]
+    converted = [(eval(code, {"image": image, "torch": torch, "numpy": np}), label) for image, label in items]
+    assert effdeg.measure(nn.Flatten(), converted, paths=5).settings.outputs == (36,)
+
+
+def test_a_loader_may_convert_images_of_pillow_itself():
+    def collate(images):
+        return torch.stack([torch.from_numpy(np.array(image)).float() for image in images])
+
+    loader = DataLoader([Image.new("L", (4, 3), number) for number in range(5)], collate_fn=collate)
+    assert effdeg.measure(nn.Flatten(), loader, paths=5).settings.outputs == (12,)

@@ -175,3 +175,19 @@ def test_strange_buffers():
     effdeg.measure(model, X, **FAST)
     assert "new" not in model.state_dict()
     assert float(model.calls) == 0
+
+
+class _Scaled(nn.Linear):
+    def forward(self, x, scale=2.0):
+        return super().forward(x) * scale
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_a_program_of_one_batch_size_is_refused(size):
+    x, model = torch.randn(20, 6), _Scaled(6, 4)
+    static = torch.export.export(model, (x[:size],), {"scale": 3.0}).module()
+    with pytest.raises(ValueError, match=rf"exported for batches of exactly {size} example.*dynamic_shapes=") as raised:
+        effdeg.measure(static, x, paths=5)
+    assert "Guard" not in str(raised.value)
+    dynamic = torch.export.export(nn.Linear(6, 4), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    assert effdeg.measure(dynamic, x, paths=5).value > 0

@@ -40,7 +40,7 @@ def test_missing_labels_are_filled():
         (lambda: targets(torch.tensor([3]), (3,)), r"labels from 3 to 3 do not match 3 classes among the outputs"),
         (lambda: targets(torch.rand(1, 4), (3,)), r"labels of shape \(1, 4\) .* do not match outputs of shape \(3,\)"),
         (lambda: targets(torch.tensor([0]), (3,), "identity"), r"class ids, but output='identity' .*output='softmax'"),
-        (lambda: targets(torch.zeros(1, 3).long(), (2, 3)), r"look like maps with the classes first"),
+        (lambda: targets(torch.zeros(1, 3).long(), (2, 3)), r"may have their classes in another one"),
         (lambda: targets(torch.zeros(1, 2).long(), (2, 2), "sigmoid"), r"may have their classes in the first or in"),
         (lambda: check_rows_of_labels([1, 2], 2), r"the labels \(y\) are of type list; a batch of 2"),
         (

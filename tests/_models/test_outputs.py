@@ -1,6 +1,8 @@
 """Which of a model's outputs is fitted, and that the result says so."""
 
+import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,6 +66,46 @@ def test_outputs_are_described(output, model, expected):
     measured = both(model, output)
     assert measured.settings.describe_outputs() == expected
     assert f": {expected}\n" in str(measured)
+
+
+MAPS = mlp(inputs=6, outputs=24)
+
+
+@pytest.mark.parametrize("shape", [(6, 2, 2), (2, 2, 6), (24, 1, 1), (24, 1)])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda y: y,
+        lambda y: {"out": y, "aux": y[:, 0]},
+        lambda y: Returned(y.sum(), y, y),
+        lambda y: ({"deep": [y]},),
+        lambda y: SimpleNamespace(logits=y),
+    ],
+)
+def test_where_the_classes_of_maps_are_must_be_said_and_what_to_write_works(shape, wrap):
+    def model(x):
+        return wrap(MAPS(x).view(-1, *shape))
+
+    with pytest.raises(ValueError, match=rf"of shape \({', '.join(map(str, shape))}\) per example may") as raised:
+        effdeg.measure(model, X, **FAST)
+    last = shape == (2, 2, 6)
+    written = re.findall(r"(returned\S*softmax\(\S+\)) if (?:the classes|they) come (first|last)", str(raised.value))
+    codes = {where: code for code, where in written}
+    measured = effdeg.measure(model, X, output=eval(f"lambda returned: {codes['last' if last else 'first']}"), **FAST)
+    expected = effdeg.measure(
+        lambda x: MAPS(x).view(-1, *shape).softmax(-1 if last else 1), X, output="identity", **FAST
+    )
+    assert torch.equal(measured.per_path, expected.per_path)
+    assert ("sigmoid" in str(raised.value)) == (shape[-1] == 1)
+
+
+@pytest.mark.parametrize("model", [lambda x: x.numpy(), lambda x: {"logits": x.numpy(), "loss": 0.3}])
+def test_arrays_of_numpy_get_advice_that_works(model):
+    with pytest.raises(TypeError, match=r"there is no tensor\. Convert .* torch.from_numpy\(array\)\.$"):
+        effdeg.measure(model, X, **FAST)
+    with pytest.raises(TypeError, match=r"returned ndarray; expected a tensor\. Convert .*torch.from_numpy"):
+        effdeg.measure(nn.Identity(), X, output=lambda y: y.numpy(), **FAST)
+    assert effdeg.measure(lambda x: torch.from_numpy(x.numpy()), X, **FAST).value > 0
 
 
 def test_a_softmax_over_features_is_refused():

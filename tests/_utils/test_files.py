@@ -22,6 +22,15 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_errors_name_the_file_that_was_to_be_written(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none/kept\.txt cannot be written: the folder .*none does not exist"):
+        write_atomically(tmp_path / "none" / "kept.txt", b"new")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: '.*folder'$"):
+        write_atomically(tmp_path / "folder", b"new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
 def test_json_has_null_for_what_json_does_not_have(tmp_path):
     value = {"a": math.nan, "b": [1.5, math.inf, (2, -math.inf)], "c": "x", "d": None}
     expected = {"a": None, "b": [1.5, None, [2, None]], "c": "x", "d": None}

@@ -137,6 +137,19 @@ def test_images_with_the_channels_last_get_a_hint(run, tmp_path):
     assert "x.transpose(0, 3, 1, 2)" in err
 
 
+def test_a_file_with_several_arrays_says_how_to_choose_one(run, data, tmp_path):
+    np.savez(tmp_path / "two.npz", np.load(data), np.load(data))
+    command = ["measure", SMALL, "--data", tmp_path / "two.npz", *FAST]
+    code, _, err = run(*command)
+    assert code == 2
+    assert "two.npz holds several arrays, which the model gets by name: arr_0, arr_1" in err
+    assert "--key arr_0." in err
+    assert "(inputs,)" not in err
+    assert run(*command, "--key", "arr_0")[0] == 0
+    np.savez(tmp_path / "two.npz", x_train=np.load(data), x_test=np.load(data)[:9])
+    assert "--key x_train." in run(*command)[2]
+
+
 def test_weights_as_safetensors(run, data, tmp_path):
     save_file(networks.small().state_dict(), tmp_path / "w.safetensors")
     assert run("measure", SMALL, "--weights", tmp_path / "w.safetensors", "--data", data, *FAST)[0] == 0

@@ -451,3 +451,25 @@ def test_evaluation_is_without_the_penalty_and_the_callback_logs_the_degree(tmp_
     assert [epoch for epoch, _ in degrees] == [2, 4]
     assert degrees[-1][1] == pytest.approx(effdeg.measure(copy.deepcopy(model), tokens(), **settings).value, rel=1e-5)
     assert any("eval_loss" in entry for entry in history)
+
+
+def test_mistakes_are_found_at_construction(tmp_path):
+    trainer = PenaltyTrainer(
+        bert(), transformers.TrainingArguments(tmp_path, report_to="none", use_cpu=True), penalty=Penalty(), weight=1.0
+    )
+    for options, kind, message in (
+        ({"every_n_epochs": 0}, ValueError, "every_n_epochs=0 is too small"),
+        ({"path": 50}, TypeError, "'path' is not a setting of effdeg.measure"),
+        ({"at": "bert.embedding"}, ValueError, "'bert.embedding' is not a layer"),
+    ):
+        with pytest.raises(kind, match=message):
+            MeasureCallback(trainer, tokens(), **options)
+    with pytest.raises(TypeError, match=r"trainer is of type NoneType; expected the transformers.Trainer"):
+        MeasureCallback(None, tokens())
+    for options, message in (
+        ({"penalty": "ed", "weight": 1.0}, "penalty='ed' must be a penalty"),
+        ({"penalty": Penalty(), "weight": "1"}, r"weight='1' must be a number.* a function of the step"),
+        ({"penalty": Penalty(), "weight": 1.0, "teacher": "ema"}, "teacher='ema' must be a function"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            PenaltyTrainer(bert(), **options)

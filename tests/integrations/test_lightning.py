@@ -199,6 +199,59 @@ def test_two_processes_train_as_one():
     assert trainer.callback_metrics["effective_degree_penalty"] > 0
 
 
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: MeasureCallback(X, every_n_epochs=0), ValueError, "every_n_epochs=0 is too small"),
+        (lambda: MeasureCallback(X, path=50), TypeError, "'path' is not a setting of effdeg.measure. Did you mean 'p"),
+        (lambda: MeasureCallback(X, nodes=9), ValueError, "nodes=9 cannot determine a polynomial of degree=40"),
+        (lambda: MeasureCallback(X, output="soft"), ValueError, "output='soft' is not known"),
+        (lambda: MeasureCallback(X, tolerance=-1), ValueError, "tolerance=-1 must be positive"),
+        (lambda: MeasureCallback(X, batch_size=0), ValueError, "batch_size=0 is too small"),
+        (lambda: MeasureCallback(X, device="gpu"), ValueError, "device='gpu' is not a device"),
+        (lambda: MeasureCallback(X, dtype="float32"), TypeError, r"Write dtype=torch.float32"),
+        (lambda: MeasureCallback(X[:1]), ValueError, "two examples"),
+        (lambda: MeasureCallback("x.npy"), TypeError, r"inputs='x.npy' is a path"),
+        (lambda: PenaltyCallback("ed", 1.0), TypeError, r"penalty='ed' must be a penalty, such as effdeg.Penalty\("),
+        (lambda: PenaltyCallback(Penalty, 1.0), TypeError, r"must be a penalty"),
+        (lambda: PenaltyCallback(Penalty(), "1"), TypeError, r"weight='1' must be a number.* a function of the step"),
+        (lambda: PenaltyCallback(Penalty(), 1.0, labels="y"), TypeError, "labels='y' must be a function"),
+    ],
+)
+def test_mistakes_are_found_at_construction(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_mistakes_are_found_when_the_fit_starts():
+    for setting in ("model", "at"):
+        model = Classifier()
+        with pytest.raises(ValueError, match=f"{setting}='nett' is not a layer"):
+            fit(model, MeasureCallback(X, **{setting: "nett"}))
+        assert model.logged_loss == []
+    with pytest.raises(ValueError, match=r"the batch has none: .* a PenaltyCallback labels=lambda batch"):
+        fit(Classifier(), PenaltyCallback(Penalty(anchor="labels"), 1.0, labels=lambda batch: None))
+    with pytest.raises(TypeError, match=r"weight\(0\)=None must be a number"):
+        fit(Classifier(), PenaltyCallback(Penalty(), lambda step: None))
+
+
+@pytest.mark.parametrize("wrap", [float, lambda loss: {"losses": loss}, torch.Tensor.detach])
+def test_a_loss_that_lightning_would_refuse_is_not_hidden_by_the_penalty(wrap):
+    class Wrong(Classifier):
+        def training_step(self, batch, batch_idx):
+            return wrap(super().training_step(batch, batch_idx))
+
+    with pytest.raises(Exception, match=r"must return a Tensor|the 'loss' key|does not require grad"):
+        fit(Wrong(), PenaltyCallback(Penalty(), 1.0))
+
+
+def test_an_iterator_is_read_once_for_all_epochs():
+    model, settings = Classifier(), {"paths": 32, "nodes": 20, "degree": 8}
+    trainer = fit(model, MeasureCallback(iter(X.split(8)), **settings), epochs=2)
+    expected = effdeg.measure(model, X, **settings).value
+    assert trainer.callback_metrics["effective_degree"].item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_what_cannot_work_is_said():
     with pytest.raises(RuntimeError, match=r"was called 0 times.*model='…'"):
         fit(Classifier(inner=True), PenaltyCallback(Penalty(), 1.0))

@@ -1,5 +1,6 @@
 import io
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,19 @@ def test_arrays(tmp_path):
     assert set(load(tmp_path / "two.npz")) == {"x_test", "x_train"}
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8", "<i2", np.longdouble])
+def test_numbers_of_other_machines_are_converted(tmp_path, kind):
+    values = (X * 100).astype(kind)
+    np.save(tmp_path / "x.npy", values)
+    np.testing.assert_array_equal(load(tmp_path / "x.npy").numpy(), values.astype(float))
+
+
+def test_arrays_that_are_named_by_numbers(tmp_path):
+    torch.save({0: torch.from_numpy(X), 1: torch.from_numpy(X + 1)}, tmp_path / "x.pt")
+    assert list(load(tmp_path / "x.pt")) == ["0", "1"]
+    np.testing.assert_array_equal(load(tmp_path / "x.pt", key="1").numpy(), X + 1)
+
+
 def test_labels_next_to_the_inputs_are_left_out(tmp_path):
     np.savez(tmp_path / "xy.npz", images=X, labels=np.arange(6))
     np.savez(tmp_path / "short.npz", x=X, y=np.arange(6))
@@ -79,6 +93,24 @@ def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
             found = load(tmp_path / name, images=options)
             # Pillow and torch resize with one filter, but round differently.
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 if options.size is None else 1.5 / 255)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size=0 is too small"),
+        ({"size": (4, 4)}, "must be a whole number"),
+        ({"mean": 0.5}, r"mean=0.5 must be a tuple of numbers, such as \(0.5,\)"),
+        ({"std": "0.5"}, "std='0.5' must be a tuple"),
+        ({"mean": (0.5, np.nan)}, "mean=0.5,nan: expected finite numbers"),
+        ({"std": (np.inf,)}, "std=inf: expected finite numbers"),
+        ({"std": (0.0,)}, "std=0.0: .*must be positive"),
+    ],
+)
+def test_options_for_images_are_checked(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ImageOptions(**options)
+    assert ImageOptions(mean=np.array([0.5, 0.25])).mean == (0.5, 0.25)
 
 
 def test_what_was_done_to_the_examples_is_said(tmp_path):
@@ -159,9 +191,11 @@ def test_pixels_that_are_not_bytes_are_refused(tmp_path):
     (tmp_path / "images").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "images" / "0.png")
     Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "images" / "1.png")
-    images = load_data(tmp_path / "images").inputs
     with pytest.raises(ValueError, match=r"1\.png cannot be read as an image: its pixels are not bytes"):
-        images[1]
+        load_data(tmp_path / "images")
+    Image.new("RGB", (4, 4)).save(tmp_path / "images" / "0.png")
+    with pytest.raises(ValueError, match=r"1\.png cannot be read as an image: its pixels are not bytes"):
+        load_data(tmp_path / "images").inputs[1]
 
 
 def test_a_mean_of_pixels_from_0_to_255_is_refused(tmp_path):
@@ -197,6 +231,10 @@ def test_parquet_with_images_as_the_hub_stores_them(tmp_path):
         pq.write_table(pa.table({"picture": column, "size": [{"width": 8}] * 5}), tmp_path / "plain.parquet")
         np.testing.assert_allclose(load(tmp_path / "plain.parquet", key="picture")[3].numpy(), expected)
         np.testing.assert_allclose(load(tmp_path / "plain.parquet")[3].numpy(), expected)
+    pq.write_table(pa.table({"image": cells, "mask": cells}), tmp_path / "two.parquet")
+    with pytest.raises(ValueError, match=r"two.parquet has images in image, mask. Choose the examples: key='image'"):
+        load(tmp_path / "two.parquet")
+    assert len(load(tmp_path / "two.parquet", key="mask")) == 5
 
 
 def test_parquet_with_numbers(tmp_path):
@@ -208,6 +246,71 @@ def test_parquet_with_numbers(tmp_path):
         load(tmp_path / "numbers.parquet", key="c")
     with pytest.raises(ValueError, match="neither images nor numbers in name"):
         load(tmp_path / "numbers.parquet", key="name")
+    pq.write_table(pa.table({"a": X[:, 0], "flag": pa.array([True, False, None] * 2)}), tmp_path / "flags.parquet")
+    expected = np.stack([X[:, 0], [1, 0, np.nan] * 2], axis=1)
+    np.testing.assert_array_equal(load(tmp_path / "flags.parquet").numpy(), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 4)])
+def test_parquet_with_lists_of_numbers(tmp_path, kind):
+    file = tmp_path / "embeddings.parquet"
+    columns = {"embedding": pa.array(X.tolist(), kind), "text": list("uvwxyz"), "label": np.arange(6)}
+    pq.write_table(pa.table(columns), file, row_group_size=4)
+    loaded = load_data(file)
+    np.testing.assert_array_equal(loaded.inputs.numpy(), X)
+    assert loaded.preprocessing == "columns embedding"
+    pq.write_table(pa.table({**columns, "index": np.arange(6)}), file)
+    with pytest.raises(ValueError, match=r"lists of numbers in embedding and single .* in index\. .*key='embedding'"):
+        load(file)
+    np.testing.assert_array_equal(load(file, key="embedding").numpy(), X)
+
+
+def test_parquet_with_nested_and_with_several_lists(tmp_path):
+    pixels, ids = RNG.integers(0, 256, (5, 3, 8, 8), dtype=np.uint8), RNG.integers(0, 30, (5, 7))
+    pq.write_table(pa.table({"pixels": pa.array(pixels.tolist(), _nested(pa.uint8(), 3))}), tmp_path / "x.parquet")
+    np.save(tmp_path / "x.npy", pixels)
+    for options in (None, ImageOptions(mean=(0.5,))):
+        table, array = (load_data(tmp_path / name, images=options) for name in ("x.parquet", "x.npy"))
+        assert torch.equal(table.inputs, array.inputs)
+    columns = {"input_ids": ids.tolist(), "attention_mask": (ids > 3).astype(int).tolist(), "labels": [[1]] * 5}
+    pq.write_table(pa.table(columns), tmp_path / "tokens.parquet")
+    tokens = load(tmp_path / "tokens.parquet")
+    assert list(tokens) == ["input_ids", "attention_mask"]
+    np.testing.assert_array_equal(tokens["input_ids"].numpy(), ids)
+
+
+def _nested(kind, depth):
+    return kind if depth == 0 else pa.list_(_nested(kind, depth - 1))
+
+
+def test_lists_that_do_not_fit_together_are_refused(tmp_path):
+    for cells, message in (
+        ([[1.0, 2.0], [3.0]], "column 'v' of .*v.parquet has lists of unequal lengths, 2, 1, .*Pad or cut"),
+        ([[[1.0], [2.0]], [[3.0, 4.0], [5.0]]], "lists of unequal lengths, 1, 2"),
+        ([[1.0, 2.0], None], "column 'v' of .*v.parquet has 1 empty cell"),
+    ):
+        pq.write_table(pa.table({"v": cells}), tmp_path / "v.parquet")
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / "v.parquet")
+
+
+@pytest.mark.parametrize(
+    ("modes", "channels"), [(["L", "1", "LA"], 1), (["L", "RGB"], 3), (["L", "P"], 3), (["RGBA"], 3), (["1"], 1)]
+)
+def test_channels_are_those_of_all_images(tmp_path, modes, channels):
+    gray = np.array([[0, 255, 255], [255, 0, 0]], np.uint8)
+    for index, mode in enumerate(modes):
+        image = Image.fromarray(gray).convert("RGB").convert(mode)
+        # A palette with transparency, about which Pillow warns.
+        image.save(tmp_path / f"{index}.png", **({"transparency": b"\x00\x80\xff"} if mode == "P" else {}))
+    (tmp_path / "._0.png").write_bytes(b"what macOS leaves on other disks")
+    (tmp_path / ".thumbnails").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / ".thumbnails" / "0.png")
+    (tmp_path / "folder.png").mkdir()
+    images = load(tmp_path)
+    assert len(images) == len(modes)
+    for image in images:
+        np.testing.assert_array_equal(image.numpy(), np.stack([gray / 255] * channels))
 
 
 def test_a_folder_of_images(tmp_path):
@@ -227,12 +330,11 @@ def test_a_folder_of_images(tmp_path):
     torch.testing.assert_close(resized[0], expected)
     (tmp_path / "a").mkdir()
     picture(3, mode="L").save(tmp_path / "a" / "gray.png")
-    assert load(tmp_path)[3].shape == (1, 6, 8)
     with pytest.raises(ValueError, match="mean= has 3 values, the images have 1 channels"):
-        load(tmp_path, images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
+        load(tmp_path / "a", images=ImageOptions(mean=(0.5, 0.4, 0.3)))[0]
     # Images of unequal shape: no straight line joins them, and the error comes before any forward pass.
     picture(4, size=(5, 5)).save(tmp_path / "a" / "small.png")
-    with pytest.raises(ValueError, match=r"unequal shapes, \(1, 5, 5\) and \(1, 6, 8\).*resize images to one size"):
+    with pytest.raises(ValueError, match=r"unequal shapes, \(3, 5, 5\) and \(3, 6, 8\).*resize images to one size"):
         effdeg.measure(lambda x: pytest.fail("ran"), load(tmp_path))
 
 
@@ -248,6 +350,9 @@ def test_files_that_cannot_be_read(tmp_path):
             load(tmp_path / f"broken{suffix}")
     (tmp_path / "pictures").mkdir()
     with pytest.raises(ValueError, match="holds no images"):
+        load(tmp_path / "pictures")
+    (tmp_path / "pictures" / "a.gif").touch()
+    with pytest.raises(ValueError, match=r"holds no images \(.*\); it holds \.gif\."):
         load(tmp_path / "pictures")
     (tmp_path / "pictures" / "a.png").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a.png cannot be read as an image"):
@@ -274,8 +379,18 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"y.npz holds no examples: it has y"):
         load(tmp_path / "y.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="cannot be read"):
-        load(tmp_path / "objects.npy")
+    np.savez(tmp_path / "objects.npz", a=np.array([{"a": 1}], dtype=object))
+    for name in ("objects.npy", "objects.npz", "broken.npy"):
+        with pytest.raises(ValueError, match=r"cannot be read as .np\w: it is damaged, or holds pickled") as raised:
+            load(tmp_path / name)
+        assert not {"unsafely", "allow_pickle"} & set(re.findall(r"\w+", str(raised.value)))
+    np.save(tmp_path / "array.npy", X)
+    np.testing.assert_array_equal(load((tmp_path / "array.npy").rename(tmp_path / "array.npz")).numpy(), X)
+    with pytest.raises(ValueError, match=r"key='a' is for files with several .*pictures is a folder of images"):
+        load(tmp_path / "pictures", key="a")
+    torch.save(X, tmp_path / "numpy.pt")
+    with pytest.raises(ValueError, match=r"pickled numpy.*torch.save\(torch.from_numpy\(examples\), file\)"):
+        load(tmp_path / "numpy.pt")
     np.savez(tmp_path / "some.npz", a=X, b=X)
     with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
         load(tmp_path / "some.npz", key="c")

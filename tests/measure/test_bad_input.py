@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import effdeg
+from effdeg.io import LoadedData
 from tests.models import Shared, Tokens, mlp, never
 
 X = torch.randn(20, 6)
@@ -70,7 +71,9 @@ def test_settings(settings, error, message):
         (["a text", "another"], TypeError, "list of strings. Pass what the model is called with"),
         ((X.to(torch.uint8) * 0 + 7), TypeError, r"hold integers \(torch.uint8\).*images.float\(\) / 255"),
         ({"x": X, "ids": torch.arange(20)}, TypeError, r"inputs \('ids'\) hold integers \(torch.int64"),
-        ({"mask": X > 0}, TypeError, r"no floating-point tensor to interpolate"),
+        ({"mask": X > 0}, TypeError, r"no floating-point tensor to interpolate, only torch.bool"),
+        ([{"text": "a", "label": 0}] * 5, TypeError, r"only str\. .* such as a tokenizer's output"),
+        (LoadedData(X, "x.npy", None), TypeError, r"what load_data returned.*load_data\(…\).inputs"),
         ({"x": X, "y": X[:3]}, ValueError, r"examples, their first dimension: x \(20, 6\), y \(3, 6\)"),
         (iter([X, torch.randn(4, 7)]), ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
         ([], ValueError, r"inputs are empty"),

@@ -68,6 +68,9 @@ def test_files_that_are_not_measurements(measured, tmp_path):
             ValueError, match=rf"has format {version}.*reads 2: it was saved by {whose} version. Measure"
         ):
             effdeg.Measurement.load(tmp_path / "new.json")
+    (tmp_path / "new.json").write_text(json.dumps(record | {"per_path": record["per_path"][1:]}))
+    with pytest.raises(ValueError, match=r"changed or damaged: its numbers of paths differ"):
+        effdeg.Measurement.load(tmp_path / "new.json")
     del record["per_path"]
     (tmp_path / "new.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"new.json is a measurement that was changed or damaged: 'per_path'"):

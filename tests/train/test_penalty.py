@@ -257,7 +257,7 @@ def test_maps_with_the_classes_in_the_second_dimension():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Tanh(), nn.Conv2d(5, 4, 1)).double()
     images, ids = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.randint(4, (6, 8, 8))
-    with pytest.raises(ValueError, match="look like maps with the classes first"):
+    with pytest.raises(ValueError, match="may have their classes in another one"):
         Penalty()(model, images)
     degrees = []
     for output in (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1)):
@@ -269,7 +269,7 @@ def test_maps_with_the_classes_in_the_second_dimension():
 def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_last():
     model = nn.Conv1d(3, 5, 3, padding=1).double()
     signals, ids = torch.randn(8, 3, 20, dtype=torch.float64), torch.randint(5, (8, 20))
-    with pytest.raises(ValueError, match="look like maps with the classes first"):
+    with pytest.raises(ValueError, match="may have their classes in another one"):
         Penalty.efficient()(model, signals, ids)
     square = nn.Conv1d(3, 20, 3, padding=1).double()
     with pytest.raises(ValueError, match="Pass one-hot labels"):

@@ -32,11 +32,15 @@ def test_schedules():
         (None, TypeError),
         (True, TypeError),
         (torch.tensor(7.0), TypeError),
+        (effdeg.SineRamp, TypeError),
     ],
 )
 def test_weights_that_are_none_are_refused(make, weight, kind):
-    with pytest.raises(kind, match=r"weight=.* must be .*zero or positive.*how much the penalty counts.*SineRamp"):
+    varying = "One that changes during training is a function of the step" if make is as_schedule else ""
+    with pytest.raises(kind, match=r"weight=.* must be .*zero or positive.*how much the penalty counts") as raised:
         make(weight)
+    assert varying in str(raised.value)
+    assert "Method.loss" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

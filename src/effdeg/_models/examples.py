@@ -60,6 +60,8 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
         return inputs
     if labeled and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], list):
         inputs = inputs[0], torch.as_tensor(inputs[1], device="cpu")
+    if hasattr(inputs, "inputs") and hasattr(inputs, "preprocessing"):
+        raise TypeError("inputs are what load_data returned, with its source. Pass the examples: load_data(…).inputs.")
     if isinstance(inputs, data.DataLoader):
         return _from_loader(inputs, labeled)
     if isinstance(inputs, data.IterableDataset):
@@ -137,6 +139,9 @@ class _DataSet:
         else:
             try:
                 collated = self._collate(items)
+            except TypeError:
+                _refuse_pillow(items[0])
+                raise
             except RuntimeError as error:
                 raise ValueError(
                     f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have "
@@ -211,6 +216,7 @@ def _from_list(items: list[Any], labeled: bool) -> Examples:
     if all(map(_has_one_label, items)):
         return _DataSet(items, labeled)
     first = items[0]
+    _refuse_pillow(first)
     if isinstance(first, str):
         raise TypeError(
             "inputs are a list of strings. Pass what the model is called with, such as a tokenizer's output."
@@ -349,10 +355,22 @@ def _as_tensors(tree: Tree) -> Tree:
         except ValueError as error:
             raise ValueError(f"inputs hold lists of unequal length: {error}. Pad text to one length.") from error
 
+    _refuse_pillow(tree)
+
     def convert(leaf: Any) -> Any:
         return torch.as_tensor(leaf, device="cpu") if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
 
     return tree_map(convert, tree)
+
+
+def _refuse_pillow(tree: Tree) -> None:
+    """Raise if there are images of Pillow in a tree."""
+    if any(type(leaf).__module__.partition(".")[0] == "PIL" for _, leaf in named_leaves(tree)):
+        raise TypeError(
+            "inputs are images of Pillow, not tensors. Convert each: "
+            "torch.from_numpy(numpy.array(image.convert('RGB')))"
+            ".permute(2, 0, 1) / 255, or give the data set transform=torchvision.transforms.ToTensor()."
+        )
 
 
 def describe_shapes(tree: Tree) -> str:

@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.examples import as_arguments
+from effdeg._utils.checks import pluralize
 from effdeg._utils.device import send
 from effdeg._utils.tree import Tree, map_tensors, tensors
 
@@ -133,12 +134,9 @@ def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | N
 def check_runnable(model: object, *, device: object, dtype: object) -> None:
     """Raise unless this is a model, with weights, that can run on this device and in this precision."""
     _check_model(model)
+    _check_batch_size(model)
     check_device(device)
-    if dtype is not None and dtype not in PRECISIONS:
-        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
-        known = getattr(torch, name, None) in PRECISIONS
-        advice = f"dtype=torch.{name}" if known else f"one of {', '.join(map(str, PRECISIONS))}"
-        raise TypeError(f"dtype={dtype!r} is not a precision that a model can be run in. Write {advice}.")
+    check_precision(dtype)
     # A module from torch.jit.freeze has no mode.
     scripted = [each for each in _modules(model) if isinstance(each, torch.jit.ScriptModule)]
     if dtype is not None and not all(hasattr(each, "training") for each in scripted):
@@ -170,6 +168,19 @@ def _check_model(model: object) -> None:
     raise TypeError(f"model is {given}, which cannot be called on a batch. {advice}.")
 
 
+def _check_batch_size(model: object) -> None:
+    """Raise if a model is a program of torch.export that takes batches of one size only."""
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    inputs = tensors([node.meta.get("val") for node in nodes if node.op == "placeholder"])
+    fixed = [each.shape[0] for each in inputs if each.dim() and isinstance(each.shape[0], int)]
+    if fixed:
+        raise ValueError(
+            f"the model was exported for batches of exactly {pluralize(fixed[0], 'example')}. Export it for any batch: "
+            "torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim('batch')},)), with more than "
+            "one example."
+        )
+
+
 def check_device(device: object) -> None:
     """Raise unless this is None or a device that models can run on in this process."""
     if device is None:
@@ -186,6 +197,15 @@ def check_device(device: object) -> None:
             f"device={str(device)!r} was asked for, but torch finds {found or 'no'} such "
             f"{'device' if found < 2 else 'devices'} on this machine. Leave device= out to use the default."
         )
+
+
+def check_precision(dtype: object) -> None:
+    """Raise unless this is None or a precision that models can be run in."""
+    if dtype is not None and dtype not in PRECISIONS:
+        name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+        known = getattr(torch, name, None) in PRECISIONS
+        advice = f"dtype=torch.{name}" if known else f"one of {', '.join(map(str, PRECISIONS))}"
+        raise TypeError(f"dtype={dtype!r} is not a precision that a model can be run in. Write {advice}.")
 
 
 @contextmanager

@@ -71,15 +71,15 @@ def find_new_norms(model: object) -> tuple[str, ...]:
     )
 
 
-def check_layer(at: object) -> None:
-    """Raise unless this can be a layer."""
+def check_layer(at: object, setting: str = "at") -> None:
+    """Raise unless this can be a layer; the error names the setting."""
     if not isinstance(at, str | nn.Module):
-        raise TypeError(f"at={at!r} must be the name of a layer or a module.")
+        raise TypeError(f"{setting}={at!r} must be the name of a layer or a module.")
 
 
-def find_layer(model: object, at: Layer) -> FoundLayer:
+def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
     """Find a layer by name or by reference; a reference also serves a model that is not a module."""
-    check_layer(at)
+    check_layer(at, setting)
     modules = named_layers(model)
     if isinstance(at, nn.Module):
         name = next((name for name, module in modules.items() if module is at), None)
@@ -90,7 +90,8 @@ def find_layer(model: object, at: Layer) -> FoundLayer:
         raise ValueError(f"at={at!r} names a layer, but the model is a plain function. Pass the module: at=module.")
     at = at if at in modules else at.removeprefix("module.")
     if at not in modules or not at:
-        raise ValueError(f"at={at!r} is not a layer of this model. {suggest(at, [name for name in modules if name])}")
+        known = suggest(at, [name for name in modules if name])
+        raise ValueError(f"{setting}={at!r} is not a layer of this model. {known}")
     if isinstance(modules[at], torch.jit.ScriptModule):
         raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Pass the model before torch.jit.")
     return FoundLayer(at, modules[at])

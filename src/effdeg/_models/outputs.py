@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from effdeg._utils.checks import check_choice
-from effdeg._utils.tree import named_tensors
+from effdeg._utils.tree import named_leaves, named_tensors
 
 TOLERANCE = 0.01
 """How far probabilities may sum from 1. Labels mixed or smoothed in bfloat16, which has eight bits, or written with
@@ -28,6 +29,7 @@ class Picked(NamedTuple):
 
     tensor: Tensor
     name: str | None  # "output" if the model returned nothing else, "logits", a key, "[0]" …; None for a function
+    returned: Any  # what the model returned
     others: tuple[str, ...] = ()  # tensors that could have been meant as well, where the first was chosen
 
 
@@ -98,11 +100,14 @@ def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...
     return values
 
 
-def softmax_axis_error(shape: torch.Size) -> ValueError:
-    """Return the error for maps of logits, whose classes are usually first while softmax is over the last dimension."""
+def softmax_axis_error(shape: torch.Size, code: str = "returned") -> ValueError:
+    """Return the error for maps of logits, whose classes may be first; ``code`` takes them from what is returned."""
+    last = "" if shape[-1] == 1 else f", {code}.softmax(-1) if they come last"
+    single = " For one logit each use output='sigmoid', for a regression 'identity'." if shape[-1] == 1 else ""
     return ValueError(
-        f"output='softmax' is over the last dimension, but outputs of shape {tuple(shape)} per example look like maps "
-        "with the classes first. Say which it is: output=lambda returned: returned.softmax(1), or of returned.logits."
+        f"output='softmax' is over the last dimension, but outputs of shape {tuple(shape)} per example may have their "
+        f"classes in another one. Write output=lambda returned: {code}.softmax(1) if the classes come first{last}; or "
+        f"let the model return probabilities, with output='identity'.{single}"
     )
 
 
@@ -111,26 +116,32 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
     if callable(output):
         values = output(returned)
         if not isinstance(values, Tensor):
-            raise TypeError(f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor.")
-        return Picked(values, None)
+            raise TypeError(
+                f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor."
+                f"{_advise_on_arrays(values)}"
+            )
+        return Picked(values, None, returned)
     if isinstance(returned, Tensor):
-        return Picked(returned, "output")
+        return Picked(returned, "output", returned)
     if isinstance(getattr(returned, "logits", None), Tensor):
-        return Picked(returned.logits, "logits")
+        return Picked(returned.logits, "logits", returned)
     if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
-        return Picked(returned["logits"], "logits")
+        return Picked(returned["logits"], "logits", returned)
     found = named_tensors(returned)
     if not found:
-        raise TypeError(
-            f"the model returned {type(returned).__name__}, in which there is no tensor. Say where the values are with "
-            "output=…, a function of what the model returns."
-        )
+        advice = _advise_on_arrays(returned) or " Say where the values are: output=…, a function of what it returns."
+        raise TypeError(f"the model returned {type(returned).__name__}, in which there is no tensor.{advice}")
     # A loss or predicted classes may come first.
     rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(len(leaf), points)]
     candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
     (name, tensor), *others = candidates
     # One number per example next to several, such as a critic's value, is not what is meant.
-    return Picked(tensor, name, tuple(other for other, leaf in others if leaf.dim() > 1 or tensor.dim() < 2))
+    return Picked(tensor, name, returned, tuple(other for other, leaf in others if leaf.dim() > 1 or tensor.dim() < 2))
+
+
+def _advise_on_arrays(returned: Any) -> str:
+    arrays = any(isinstance(leaf, np.ndarray) for _, leaf in named_leaves(returned))
+    return " Convert numpy's arrays before they are returned: torch.from_numpy(array)." if arrays else ""
 
 
 def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Tensor:
@@ -146,7 +157,7 @@ def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Ten
     _check_real(values)
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if output == "softmax":
-        _check_classes(values, picked.name)
+        _check_classes(values, picked)
         return values.softmax(-1)
     if output == "sigmoid":
         return values.sigmoid()
@@ -169,20 +180,35 @@ def _check_real(values: Tensor) -> None:
         )
 
 
-def _check_classes(values: Tensor, name: str | None) -> None:
+def _check_classes(values: Tensor, picked: Picked) -> None:
     """Raise unless the last dimension can be classes."""
+    name, shape = picked.name, values.shape[1:]
     if name is not None and name.split(".")[-1].split("[")[0] in _FEATURES:
         raise ValueError(
             f"output='softmax' makes probabilities of logits, but the model returned {name} of shape "
-            f"{tuple(values.shape[1:])} per example, which are features. Use output='identity', or a model with a head."
+            f"{tuple(shape)} per example, which are features. Use output='identity', or a model with a head."
         )
-    if values.dim() == 1 or values.shape[-1] == 1:
+    if shape.numel() == 1:
         raise ValueError(
             f"output='softmax' of a single output (shape {tuple(values.shape)}) is always 1. Use output='identity' "
             "for a regression, output='sigmoid' for one logit."
         )
-    if values.dim() > 3:
-        raise softmax_axis_error(values.shape[1:])
+    if len(shape) > 2 or shape[-1] == 1:
+        raise softmax_axis_error(shape, _find_code(picked.returned, picked.tensor) or "returned")
+
+
+def _find_code(returned: Any, tensor: Tensor, code: str = "returned") -> str | None:
+    """Return the Python code that takes a tensor from what the model returned."""
+    if returned is tensor:
+        return code
+    if isinstance(returned, Mapping):
+        entries = [(f"{code}[{key!r}]", returned[key]) for key in returned]
+    elif isinstance(returned, tuple | list):
+        entries = [(f"{code}[{index}]", entry) for index, entry in enumerate(returned)]
+    else:
+        names = getattr(returned, "__dataclass_fields__", ("logits",))
+        entries = [(f"{code}.{name}", getattr(returned, name)) for name in names if hasattr(returned, name)]
+    return next(filter(None, (_find_code(entry, tensor, within) for within, entry in entries)), None)
 
 
 def _check_no_probabilities(values: Tensor) -> None:

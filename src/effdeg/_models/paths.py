@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, entry, named_map, named_tensors
+from effdeg._utils.tree import Tree, entry, named_leaves, named_map, named_tensors
 from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
@@ -124,7 +124,13 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
                 "are a mask, pass booleans: .bool(). If they are labels, take them out of the inputs."
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
-        raise TypeError(f"inputs hold no floating-point tensor to interpolate. {advice()}")
+        held = sorted({str(getattr(leaf, "dtype", type(leaf).__name__)) for _, leaf in named_leaves(examples)})
+        hint = (
+            "Of texts, pass what the model is called with, such as a tokenizer's output." if "str" in held else advice()
+        )
+        raise TypeError(
+            f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. {hint}"
+        )
 
 
 def check_real(examples: Tree, what: str = "inputs") -> None:

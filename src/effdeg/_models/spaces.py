@@ -13,6 +13,12 @@ from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_l
 from effdeg._models.paths import check_interpolable, innermost_key, interpolate, join_masks
 from effdeg._utils.tree import Tree, named_tensors, take, tensors
 
+KEYWORDS = (
+    "A dict holds the model's keywords. To pass one of its entries alone, write inputs[…]. If the model's argument is "
+    "the dict itself, write (inputs,)."
+)
+"""Note on an error that a model raises if it was called with the entries of a dict."""
+
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
 
@@ -55,9 +61,7 @@ class InputPaths:
         except Exception as error:
             error.add_note(f"The model was called on a batch of shape {describe_shapes(points)}.")
             if isinstance(error, TypeError) and isinstance(points, Mapping):
-                error.add_note(
-                    "A dict holds the model's keywords. If its argument is the dict itself, write (inputs,)."
-                )
+                error.add_note(KEYWORDS)
             raise
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -105,11 +105,10 @@ def check_level(level: float) -> None:
         raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
 
 
-def check_weight(weight: object) -> None:
-    """Raise unless ``weight`` can be the weight of a penalty."""
-    varying = "is given to Method.loss at every step: weight=ramp(step), with ramp = effdeg.SineRamp(…)"
-    meaning = f"it is how much the penalty counts. One that changes during training {varying}"
-    check_number("weight", weight, meaning, zero=True)
+def check_weight(weight: object, *, varying: str = "") -> float:
+    """Return the weight of a penalty; raise unless it can be one. ``varying`` says how to give one that changes."""
+    changing = f". One that changes during training {varying}" if varying else ""
+    return check_number("weight", weight, f"it is how much the penalty counts{changing}", zero=True)
 
 
 def check_flag(name: str, value: object) -> None:

@@ -24,7 +24,8 @@ def write_atomically(file: Path, content: bytes) -> None:
         content: What it should hold.
 
     Raises:
-        OSError: If it cannot be written, as on a full disk; the error names the file. The old file is then unchanged.
+        OSError: If it cannot be written, as on a full disk or because there is no such folder; the error names the
+            file. The old file is then unchanged.
 
     Example:
         >>> import tempfile
@@ -35,6 +36,8 @@ def write_atomically(file: Path, content: bytes) -> None:
         ...     Path(folder, "notes.txt").read_text()
         'complete'
     """
+    if not file.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{file} cannot be written: the folder {file.parent} does not exist.")
     # Another process may be writing the same file.
     partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")
     try:
@@ -45,8 +48,8 @@ def write_atomically(file: Path, content: bytes) -> None:
         partial.replace(file)
     except BaseException as error:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # as on a full disk
-            error.filename = str(file)
+        if isinstance(error, OSError):  # which names no file, as on a full disk, or the partial one
+            raise OSError(error.errno, error.strerror, str(file)) from error
         raise
     if os.name == "posix":  # make the new name survive a power cut; on Windows folders cannot be opened for that
         handle = os.open(file.parent, os.O_RDONLY)

@@ -217,7 +217,8 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     if weight is not None and not weights:
         raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
     if weight is not None:
-        check_weight(weight)
+        varying = "is given to Method.loss at every step: weight=ramp(step), with ramp = effdeg.SineRamp(…)"
+        check_weight(weight, varying=varying)
     if "embedding-mixup" in parts:
         if settings.get("at") is None:
             raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from effdeg._utils.checks import shorten
 from effdeg._utils.files import checksum, list_weights
 from effdeg.cli._output import print_to_stderr
 
@@ -171,6 +172,7 @@ class NamedModel:
 @contextmanager
 def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[bool]:
     """Join the processes of ``torchrun``, warn about untrained models, explain errors; yield whether to report."""
+    from effdeg._models.spaces import KEYWORDS
     from effdeg._utils.distributed import process_group, rank_and_size
     from effdeg.io._data import describe_channels_last
 
@@ -195,8 +197,15 @@ def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[
             )
         try:
             yield first
-        except RuntimeError as error:
-            if (hint := describe_channels_last(data.inputs, data.source)) is not None:
+        except (RuntimeError, TypeError, ValueError) as error:
+            if isinstance(data.inputs, dict):
+                error.__notes__ = [note for note in getattr(error, "__notes__", ()) if note != KEYWORDS]
+                names = list(data.inputs)
+                error.add_note(
+                    f"{data.source} holds several arrays, which the model gets by name: {shorten(names, 6)}. To read "
+                    f"one of them alone: --key {names[0]}."
+                )
+            elif (hint := describe_channels_last(data.inputs, data.source)) is not None:
                 error.add_note(hint)
             raise
 

@@ -11,9 +11,28 @@ from torch import Tensor, nn
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
+from effdeg._utils.checks import check_number
 from effdeg._utils.tree import Tree, named_tensors
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._penalty import Penalty
+from effdeg.train._schedules import Schedule
+
+
+def check_parts(penalty: object, **functions: object) -> None:
+    """Raise unless the penalty is one, and the functions can be called or are None."""
+    if not isinstance(penalty, Penalty):
+        raise TypeError(f"penalty={penalty!r} must be a penalty, such as effdeg.Penalty(anchor='labels').")
+    for name, function in functions.items():
+        if function is not None and (not callable(function) or isinstance(function, type)):
+            raise TypeError(f"{name}={function!r} must be a function or None.")
+
+
+def weight_at(schedule: Schedule, step: int) -> Any:
+    """Return the weight at a step; raise unless it is a tensor, or a number that is zero or positive."""
+    weight = schedule(step)
+    if not isinstance(weight, Tensor):
+        check_number(f"weight({step})", weight, "it is how much the penalty counts", zero=True)
+    return weight
 
 
 @contextmanager
@@ -46,6 +65,7 @@ def join_calls(
     Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
     and a teacher are as in a call of the penalty.
     """
+    _check_labels(penalty, labels)
     degrees: list[Tensor] = []
     run = model.forward
 
@@ -59,6 +79,15 @@ def join_calls(
 
     with replace_attribute(model, "forward", forward):
         yield degrees
+
+
+def _check_labels(penalty: Penalty, labels: Tensor | None) -> None:
+    """Raise if labels are to be anchored and a batch has none."""
+    if labels is None and penalty.settings.anchor == "labels":
+        raise ValueError(
+            "anchor='labels' puts labels at the outer nodes of each path, but the batch has none: a Trainer needs an "
+            "entry 'labels', a PenaltyCallback labels=lambda batch: …. Or use Penalty(anchor='self') or anchor=None."
+        )
 
 
 def _choose_layer(

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.frameworks import class_of
-from effdeg._models.layers import base_model
-from effdeg.integrations._calls import get_only, join_calls, replace_attribute
+from effdeg._models.layers import base_model, find_layer
+from effdeg._utils.checks import check_count
+from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measure import measure
+from effdeg.measure._estimator import check_measurable
 from effdeg.train._batch import OwnLossError
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
@@ -54,8 +56,11 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         **options: As for ``Trainer``.
 
     Raises:
-        ValueError: If labels are to be anchored and the model compares each output with the label of the next position;
-            in a step, if the model computes its own loss and cannot ignore the points.
+        TypeError: If ``penalty`` is no :class:`effdeg.Penalty`, the weight is neither a number nor a function, or the
+            teacher cannot be called.
+        ValueError: If the weight is negative or not finite, or labels are to be anchored and the model compares each
+            output with the label of the next position; in a step, if the model computes its own loss and cannot ignore
+            the points.
         RuntimeError: In a step, if the model is not called exactly once.
 
     Example:
@@ -79,6 +84,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         teacher: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
+        check_parts(penalty, teacher=teacher)
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.teacher = teacher
         super().__init__(*arguments, **options)
@@ -168,7 +174,7 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         seen = degree.detach().float()
         self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
         self._count_of_degrees += 1
-        weighted: Tensor = self.weight(self.state.global_step) * degree
+        weighted: Tensor = weight_at(self.weight, self.state.global_step) * degree
         return weighted
 
 
@@ -179,7 +185,11 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
         trainer: The trainer through which to log.
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
         every_n_epochs: The number of epochs from one measurement to the next.
-        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``, which checks them.
+        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``.
+
+    Raises:
+        TypeError: If ``trainer`` is no ``Trainer``, there is no such setting, or as :func:`effdeg.measure` does.
+        ValueError: If ``every_n_epochs`` is not positive, there is no layer ``at``, or as :func:`effdeg.measure` does.
 
     Example:
         >>> import tempfile, torch, transformers
@@ -190,7 +200,13 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, trainer: Trainer, inputs: Any, *, every_n_epochs: int = 1, **settings: Any) -> None:
-        self.trainer, self.inputs, self.every_n_epochs, self.settings = trainer, inputs, every_n_epochs, settings
+        if not isinstance(trainer, Trainer):
+            kind = type(trainer).__name__
+            raise TypeError(f"trainer is of type {kind}; expected the transformers.Trainer that gets this callback.")
+        self.every_n_epochs = check_count("every_n_epochs", every_n_epochs, least=1)
+        self.trainer, self.inputs, self.settings = trainer, check_measurable(inputs, settings), settings
+        if trainer.model is not None and settings.get("at") is not None:
+            find_layer(trainer.model, settings["at"])
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, *, model: nn.Module, **rest: Any) -> None:  # noqa: ARG002
         """Measure, if it is time."""

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from effdeg._models.examples import LABELS
 from effdeg._models.layers import find_layer
+from effdeg._utils.checks import check_count
 from effdeg._utils.tree import Tree
-from effdeg.integrations._calls import get_only, join_calls, replace_attribute
+from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
 from effdeg.measure import measure
+from effdeg.measure._estimator import check_measurable
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
@@ -50,9 +52,11 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
             ``on_train_batch_end``.
 
     Raises:
-        TypeError: If the weight is neither a number nor a function.
-        ValueError: When the fit starts, if the module uses manual optimization, there is a second penalty, or there is
-            no module ``model``; in the first step, if no labels are found or a batch does not suit the penalty.
+        TypeError: If ``penalty`` is no :class:`effdeg.Penalty`, the weight is neither a number nor a function, or
+            ``labels``, ``unlabeled`` or ``teacher`` cannot be called.
+        ValueError: If the weight is negative or not finite; when the fit starts, if the module uses manual
+            optimization, there is a second penalty, or there is no module ``model``; in the first step, if
+            no labels are found or a batch does not suit the penalty.
         RuntimeError: In the first step, if the model is not called exactly once.
 
     Example:
@@ -75,6 +79,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         unlabeled: Callable[[Any], Tree] | None = None,
         teacher: Callable[..., Any] | None = None,
     ) -> None:
+        check_parts(penalty, labels=labels, unlabeled=unlabeled, teacher=teacher)
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.model, self.labels = model, labels or _find_labels
         self.unlabeled, self.teacher = unlabeled, teacher
@@ -107,12 +112,14 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
             if result is None:  # Lightning skips this step
                 return None
             degree = get_only(degrees, f"the module {self.model!r}" if self.model else "the LightningModule")
-            weight = self.weight(trainer.global_step)
+            loss = result.get("loss") if isinstance(result, Mapping) else result
+            if not isinstance(loss, Tensor) or not loss.requires_grad:
+                return result  # for Lightning to refuse: with the penalty added, it could not tell
+            weight = weight_at(self.weight, trainer.global_step)
             logged = {"effective_degree_penalty": degree.detach(), "effective_degree_weight": float(weight)}
             pl_module.log_dict(logged, batch_size=1)
-            if isinstance(result, Mapping):
-                return {**result, "loss": result["loss"] + weight * degree}
-            return result + weight * degree
+            total = loss + weight * degree
+            return {**result, "loss": total} if isinstance(result, Mapping) else total
 
         self._replaced.enter_context(replace_attribute(pl_module, "training_step", training_step))
 
@@ -132,7 +139,12 @@ class MeasureCallback(Callback):  # type: ignore[misc]
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
         every_n_epochs: The number of epochs from one measurement to the next.
         model: The name of the module to measure, if it is not the LightningModule itself.
-        **settings: Settings for :func:`effdeg.measure`, which checks them.
+        **settings: Settings for :func:`effdeg.measure`.
+
+    Raises:
+        TypeError: If there is no such setting, or as :func:`effdeg.measure` does for its settings and inputs.
+        ValueError: If ``every_n_epochs`` is not positive, or as :func:`effdeg.measure` does; when the fit starts, if
+            there is no module ``model`` or no layer ``at``.
 
     Example:
         >>> import torch
@@ -145,7 +157,14 @@ class MeasureCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, inputs: Any, *, every_n_epochs: int = 1, model: str | None = None, **settings: Any) -> None:
-        self.inputs, self.every_n_epochs, self.model, self.settings = inputs, every_n_epochs, model, settings
+        self.every_n_epochs = check_count("every_n_epochs", every_n_epochs, least=1)
+        self.inputs, self.model, self.settings = check_measurable(inputs, settings), model, settings
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Look for the model and the layer, before an epoch is spent."""
+        model = _find_part(pl_module, self.model)
+        if self.settings.get("at") is not None:
+            find_layer(model, self.settings["at"])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure, if it is time."""
@@ -156,7 +175,7 @@ class MeasureCallback(Callback):  # type: ignore[misc]
 
 
 def _find_part(module: LightningModule, name: str | None) -> nn.Module:
-    part: nn.Module = module if name is None else find_layer(module, name)[1]
+    part: nn.Module = module if name is None else find_layer(module, name, "model")[1]
     return part
 
 

@@ -1,6 +1,7 @@
 """Examples from files of arrays or tensors, tables, and folders of images, read without running any code in them."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +17,14 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from effdeg._models.examples import LABELS
-from effdeg._utils.checks import shorten
+from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.imports import require
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
 _SCALED = "bytes scaled to [0, 1]"
 _CHANNELS = {1, 3, 4}
+_GRAY = {"1", "L", "LA"}  # Pillow's modes without colors
 
 
 class LoadedData(NamedTuple):
@@ -55,7 +57,8 @@ class ImageOptions:
         std: One positive number, or one for each channel.
 
     Raises:
-        ValueError: If ``std`` is not positive.
+        TypeError: If ``size`` is no integer, or ``mean`` or ``std`` no tuple of numbers.
+        ValueError: If ``size`` or ``std`` is not positive, or a number is not finite.
 
     Example:
         >>> from PIL import Image
@@ -71,6 +74,16 @@ class ImageOptions:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.size is not None:
+            check_count("size", self.size, least=1)
+        for name, values in {"mean": self.mean, "std": self.std}.items():
+            try:
+                numbers = tuple(map(float, values))
+            except (TypeError, ValueError):
+                raise TypeError(f"{name}={values!r} must be a tuple of numbers, such as (0.5,).") from None
+            if not all(map(math.isfinite, numbers)):
+                raise ValueError(f"{name}={','.join(map(str, numbers))}: expected finite numbers.")
+            object.__setattr__(self, name, numbers)
         if not all(value > 0 for value in self.std):
             raise ValueError(f"std={','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
 
@@ -130,8 +143,9 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
-            Hugging Face hub stores them or with numeric columns; or a folder of images, searched recursively.
-        key: The array to take from a file with several (by default all, by name), or the column of images.
+            Hugging Face hub stores them, with numeric columns, or with lists of numbers of one length; or a folder of
+            images, searched recursively for files that are not hidden.
+        key: The array or column to take from a file with several (by default all, by name).
         images: Preprocessing of images, also of those in an N × channels × height × width array.
 
     Returns:
@@ -154,6 +168,8 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     path, images = Path(source), images or ImageOptions()
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    if path.is_dir() and key is not None:
+        raise ValueError(f"key={key!r} is for files with several arrays or columns; {path} is a folder of images.")
     if path.is_dir():
         inputs, done = _load_folder(path, images)
     elif path.suffix == ".parquet":
@@ -195,15 +211,11 @@ def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
     )
 
 
-class _DepthError(Exception):
-    """The pixels of an image are not bytes."""
-
-
 def _get_mode(image: Any) -> str:
     """Return the mode of a Pillow image; raise if its pixels are not bytes, to which Pillow would clip them."""
     mode = str(image.mode)
     if mode == "F" or mode.startswith("I"):
-        raise _DepthError(
+        raise ValueError(
             f"its pixels are not bytes (Pillow's mode {mode}, as of 16-bit images). Save the pixels as an array of "
             "floats, scaled as the model expects them, in a .npy file."
         )
@@ -211,7 +223,9 @@ def _get_mode(image: Any) -> str:
 
 
 class ImageList(Dataset[Tensor]):
-    """Images that are decoded on access: all of them gray if the first one is, else all RGB.
+    """Images that are decoded on access: all of them RGB if one has colors or a palette, else all gray.
+
+    Transparency is left out. Images of one bit are gray.
 
     Attributes:
         sources: Their files, or the bytes of their files; None where a table has an empty cell.
@@ -230,19 +244,20 @@ class ImageList(Dataset[Tensor]):
     def __init__(self, sources: Sequence[bytes | Path | None], options: ImageOptions, name: str) -> None:
         self.sources, self._options, self._name = sources, options, name
         self._pillow = require("PIL.Image", extra="files", purpose="reading images")
-        self._mode = "L" if self._open(0, _get_mode) == "L" else "RGB"
+        # Only headers are read, and only up to the first image with colors.
+        gray = all(self._open(index, _get_mode) in _GRAY for index in range(len(sources)))
+        self._mode = "L" if gray else "RGB"
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: int) -> Tensor:
-
-        def convert(image: Any) -> Tensor:
+        def convert(image: Any) -> Any:
             _get_mode(image)
-            return self._options(image.convert(self._mode))
+            # Pillow warns if a palette with transparency is converted to RGB at once.
+            return (image.convert("RGBA") if image.mode == "P" else image).convert(self._mode)
 
-        image: Tensor = self._open(index, convert)
-        return image
+        return self._options(self._open(index, convert))
 
     def describe(self, index: int) -> str:
         """Name an image by its file, or by its number in a table."""
@@ -252,13 +267,13 @@ class ImageList(Dataset[Tensor]):
     def _open(self, index: int, use: Callable[[Any], Any]) -> Any:
         source, where = self.sources[index], self.describe(index)
         if source is None:
-            raise ValueError(f"{where} is missing: its cell is empty.")
+            raise ValueError(f"{where} is missing: its cell holds no bytes of an image.")
         try:
             with self._pillow.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 return use(image)
         except self._pillow.UnidentifiedImageError as error:
             raise ValueError(f"{where} cannot be read as an image: Pillow does not know its format.") from error
-        except (_DepthError, OSError) as error:
+        except Exception as error:  # Pillow raises many kinds for damaged files
             raise ValueError(f"{where} cannot be read as an image: {error}") from error
 
 
@@ -291,19 +306,40 @@ def read_torch(path: Path, *, expected: str) -> Any:
     except Exception as error:
         # torch's own message recommends weights_only=False, which runs whatever the file says.
         found = re.search(r"GLOBAL (\S+)", str(error))
+        if "TorchScript" in str(error):
+            raise ValueError(
+                f"{path} holds a TorchScript module. Save tensors: torch.save({expected}, file)."
+            ) from error
         if found is None:
             raise ValueError(f"{path} is not a file that torch.save wrote, or it is damaged.") from error
         if found[1].endswith(".BatchEncoding"):  # a tokenizer's output
             expected = f"dict({expected})"
+        elif found[1].startswith("numpy.") and expected == "examples":
+            expected = "torch.from_numpy(examples)"
         raise ValueError(
             f"{path} holds a pickled {found[1]}, not tensors alone. Pickled objects are not read, since they can run "
             f"any code. Save the tensors instead: torch.save({expected}, file)."
         ) from error
 
 
+def _read_numpy(path: Path) -> Any:
+    """Return an array, or the arrays of an archive by name."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return dict(loaded) if isinstance(loaded, Mapping) else loaded
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise
+        # numpy's own message recommends allow_pickle=True, which runs whatever the file says.
+        raise ValueError(
+            "it is damaged, or holds pickled objects, which are not read, since they can run any code. Save arrays of "
+            "numbers instead: numpy.save(file, array.astype('float32'))."
+        ) from error
+
+
 _READERS: dict[str, Callable[[Path], Any]] = {
-    ".npy": partial(np.load, allow_pickle=False),
-    ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
+    ".npy": _read_numpy,
+    ".npz": _read_numpy,
     ".pt": partial(read_torch, expected="examples"),
     ".pth": partial(read_torch, expected="examples"),
     ".safetensors": read_safetensors,
@@ -312,22 +348,32 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 
 def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any, list[str]]:
     inputs, labeled = _pick(read_file(path, _READERS[path.suffix]), key, path)
+    prepared, done = _prepare(inputs, path, images)
+    return prepared, [*done, *(["labels left out"] if labeled else [])]
+
+
+def _prepare(inputs: Any, path: Path, images: ImageOptions) -> tuple[Any, list[str]]:
+    """Return a tensor or a dict of them with bytes scaled and images preprocessed, and what was done."""
     several = isinstance(inputs, dict)
     if images.changes and several:
         raise ValueError(f"size=, mean= and std=: {path} holds {', '.join(inputs)}; choose the images with key=.")
     scaled = any(each.dtype == torch.uint8 for each in (inputs.values() if several else [inputs]))
-    done = [*images.changes, *([_SCALED] if scaled else []), *(["labels left out"] if labeled else [])]
+    done = [*images.changes, *([_SCALED] if scaled else [])]
     if several:
         return {name: _scale(tensor) for name, tensor in inputs.items()}, done
     if not images.changes and (hint := describe_channels_last(inputs, path)) is not None:
-        warnings.warn(hint, stacklevel=3)
+        warnings.warn(hint, stacklevel=4)
     return images.apply_to_array(inputs, path) if images.changes else _scale(inputs), done
 
 
 def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[str]]:
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES)
+    # Hidden files, such as the ._00.png of macOS, are no images.
+    shown = [file for file in folder.rglob("*") if not any(p.startswith(".") for p in file.relative_to(folder).parts)]
+    files = sorted(file for file in shown if file.suffix.lower() in IMAGES and not file.is_dir())
     if not files:
-        raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}).")
+        others = shorten(sorted({file.suffix for file in shown if file.suffix}), 6)
+        held = f"; it holds {others}" if others else ""
+        raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}){held}.")
     return ImageList(files, options, str(folder)), [*options.changes, _SCALED]
 
 
@@ -339,19 +385,62 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
     if key is not None and key not in table.column_names:
         raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
     images = [field.name for field in table.schema if _holds_images(field.type, types)]
+    if key is None and len(images) > 1:
+        raise ValueError(f"{path} has images in {shorten(images)}. Choose the examples: key={images[0]!r}.")
     if key in images or (key is None and images):
         cells = table.column(key or images[0]).to_pylist()
         stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
         return ImageList(stored, options, str(path)), [*options.changes, _SCALED]
-    numbers = [field.name for field in table.schema if types.is_floating(field.type) or types.is_integer(field.type)]
+    numbers = [field.name for field in table.schema if _holds_numbers(field.type, types)]
     names = [name for name in numbers if (name not in LABELS if key is None else name == key)]
     if not names:
         raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
+    lists = [name for name in names if hasattr(table.schema.field(name).type, "value_type")]
+    if lists and len(lists) < len(names):
+        others = [name for name in names if name not in lists]
+        raise ValueError(
+            f"{path} has lists of numbers in {shorten(lists)} and single numbers in {shorten(others)}. Choose the "
+            f"examples: key={lists[0]!r}."
+        )
+    if lists:
+        stacked = {name: _stack_lists(table.column(name), name, path) for name in lists}
+        inputs, done = _prepare(stacked if len(lists) > 1 else stacked[lists[0]], path, options)
+        return inputs, [f"columns {shorten(lists, 6)}", *done]
     if options.changes:
         raise ValueError(f"size=, mean= and std= are for images; {path} has none, but numbers in {shorten(names, 6)}.")
-    values = np.stack([table.column(name).to_numpy() for name in names], axis=1)
+    values = np.stack([_as_numbers(table.column(name)) for name in names], axis=1)
     done = [f"columns {shorten(names, 6)}", *([_SCALED] if values.dtype == np.uint8 else [])]
     return _scale(torch.from_numpy(values)).float(), done
+
+
+def _holds_numbers(kind: Any, types: Any) -> bool:
+    """Return whether a column holds numbers or, maybe nested, lists of them."""
+    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _stack_lists(column: Any, name: str, path: Path) -> Tensor:
+    """Return a column of lists of one length, maybe nested, as a tensor with the rows first."""
+    values, shape = column.combine_chunks(), [len(column)]
+    while hasattr(values.type, "value_type"):
+        lengths = values.value_lengths().unique().to_pylist()
+        if values.null_count:
+            raise ValueError(f"column {name!r} of {path} has {pluralize(values.null_count, 'empty cell')}.")
+        if len(lengths) > 1:
+            raise ValueError(
+                f"column {name!r} of {path} has lists of unequal lengths, {shorten(list(map(str, lengths)))}, and no "
+                "straight line joins them. Pad or cut them to one length."
+            )
+        shape.append(lengths[0])
+        values = values.flatten()
+    return torch.from_numpy(_as_numbers(values).copy()).reshape(shape)
+
+
+def _as_numbers(values: Any) -> "np.ndarray[Any, Any]":
+    """Return a column as an array; empty cells become NaN, which a measurement refuses."""
+    array: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return array.astype(float) if array.dtype == object else array  # flags with empty cells are objects
 
 
 def _holds_images(kind: Any, types: Any) -> bool:
@@ -363,15 +452,17 @@ def _holds_images(kind: Any, types: Any) -> bool:
 
 def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Any, bool]:
     """Return the inputs among what a file holds, a tensor or a dict of them, and whether labels were left out."""
+    if isinstance(loaded, Mapping):
+        loaded = {str(name): value for name, value in loaded.items()}
     if key is not None:
         if not isinstance(loaded, Mapping) or key not in loaded:
-            names = ", ".join(map(str, loaded)) if isinstance(loaded, Mapping) else "one unnamed array"
+            names = ", ".join(loaded) if isinstance(loaded, Mapping) else "one unnamed array"
             raise ValueError(f"{path} has no array {key!r}; it has {names}.")
         return _as_tensor(loaded[key], path), False
     if isinstance(loaded, Mapping):
-        inputs = {str(name): _as_tensor(value, path, str(name)) for name, value in loaded.items() if name not in LABELS}
+        inputs = {name: _as_tensor(value, path, name) for name, value in loaded.items() if name not in LABELS}
         if not inputs:
-            raise ValueError(f"{path} holds no examples: it has {', '.join(map(str, loaded)) or 'nothing'}.")
+            raise ValueError(f"{path} holds no examples: it has {', '.join(loaded) or 'nothing'}.")
         return inputs if len(inputs) > 1 else next(iter(inputs.values())), len(inputs) < len(loaded)
     if isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
         return _as_tensor(loaded[0], path), True
@@ -387,7 +478,9 @@ def _are_labels(inputs: Any, other: Any) -> bool:
 
 def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:
     if isinstance(value, np.ndarray) and value.dtype.kind in "buifc":
-        return torch.from_numpy(value)
+        # torch has neither long doubles nor the byte order of other machines.
+        native = np.float64 if value.dtype == np.longdouble else value.dtype.newbyteorder("=")
+        return torch.from_numpy(value.astype(native, copy=False))
     if isinstance(value, Tensor):
         return value
     if isinstance(value, tuple | list) and value and all(isinstance(each, Tensor) for each in value):

@@ -45,15 +45,17 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
         >>> load_model("torch.nn:Identity")
         Identity()
     """
-    path = Path(source)
+    path, source = Path(source), str(source)
     if path.suffix == ".pt2" or path.is_dir():
         if weights is not None:
             raise ValueError(f"{source} has its own weights; weights= is for a model given as package.module:callable.")
         return _load_exported(path) if path.suffix == ".pt2" else _load_huggingface(path)
     if ":" not in source:
+        weighted = path.suffix in {".pt", ".pth", ".ckpt", ".safetensors", ".bin"}
+        advice = f" For a file of weights, also give the code of its model: weights={source!r}." if weighted else ""
         raise ValueError(
             f"{source!r} is not a model: expected package.module:callable, a Hugging Face model folder, or a .pt2 file "
-            "of torch.export."
+            f"of torch.export.{advice}"
         )
     model = _load_code(source)
     if weights is not None:
@@ -186,13 +188,6 @@ def _load_exported(file: Path) -> Model:
         raise ValueError(f"{file} is not a program that torch.export saved, or it is damaged: {error}.") from error
     finally:
         logger.disabled = disabled
-    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    batches = [inputs[name].meta["val"].shape[0] for name in program.graph_signature.user_inputs if name in inputs]
-    if any(isinstance(batch, int) for batch in batches):
-        raise ValueError(
-            f"{file} was exported for a batch of exactly {batches[0]}. Export it for any batch: "
-            "torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim('batch')},))"
-        )
     return program.module()
 
 
@@ -219,9 +214,12 @@ def _find_state(stored: Any, file: Path) -> dict[str, Any]:
     found = {key: value for key, value in stored.items() if _is_state(value) and value}
     named = [key for key in _NESTED if isinstance(stored.get(key), Mapping)][:1] or list(found)
     if len(named) != 1:
-        what = "several sets of weights" if found else "no weights by name (a state dict)"
+        what, keys = "several sets of weights", named
+        if not found:
+            keys = [key for key, value in stored.items() if not isinstance(value, Tensor)]
+            what = "more than weights" if len(keys) < len(stored) else "no weights by name (a state dict)"
         raise ValueError(
-            f"{file} holds {what}: {shorten([str(key) for key in named or stored])}. Save the weights alone: "
+            f"{file} holds {what}: {shorten(list(map(str, keys)))}. Save the weights alone: "
             "torch.save(model.state_dict(), file)."
         )
     key = named[0]

@@ -1,18 +1,20 @@
 """The estimator: runs and fits some blocks of paths at a time and keeps only a few numbers per path."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Model
+from effdeg._models.examples import Examples
+from effdeg._models.inference import Model, check_device, check_precision
 from effdeg._models.layers import Layer
 from effdeg._models.outputs import Output, OutputReader
 from effdeg._models.paths import BLOCK, Sampling
 from effdeg._models.settings import FitSettings, PathSettings
-from effdeg._utils.checks import check_number
+from effdeg._utils.checks import check_count, check_number, suggest
 from effdeg._utils.device import receive, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
 from effdeg._utils.progress import Update, ignore, progress_bar
@@ -23,7 +25,7 @@ from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.measure._measurement import Measurement
-from effdeg.measure._path_runner import DrawnPaths, open_path_runner, split_rows
+from effdeg.measure._path_runner import DrawnPaths, open_path_runner, read_and_draw, split_rows
 from effdeg.measure._record import Settings
 
 FEWEST_PATHS = 4 * BLOCK
@@ -172,8 +174,7 @@ def measure(
     path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
     fit_settings.check_nodes(nodes)
-    if tolerance is not None:
-        tolerance = check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
+    tolerance = _check_tolerance(tolerance)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     read = OutputReader(output)
     with (
@@ -193,6 +194,28 @@ def measure(
     described = broadcast_from_first(read.described)
     settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
     return as_measurement(table, runner.drawn.pairs, settings)
+
+
+def check_measurable(inputs: Any, settings: Mapping[str, Any]) -> Examples:
+    """Return the examples for a later :func:`measure` with these settings; raise now if it would refuse either."""
+    known = [*signature(measure).parameters][2:]
+    for name in settings:
+        if name not in known:
+            raise TypeError(f"{name!r} is not a setting of effdeg.measure. {suggest(name, known)}")
+    names = {field.name for field in fields(PathSettings)} & settings.keys()
+    paths = PathSettings(**{name: settings[name] for name in names})
+    names = {field.name for field in fields(FitSettings)} & settings.keys()
+    FitSettings(**{name: settings[name] for name in names}).check_nodes(paths.nodes)
+    if (batch_size := settings.get("batch_size")) is not None:
+        check_count("batch_size", batch_size, least=1)
+    _check_tolerance(settings.get("tolerance"))
+    check_device(settings.get("device"))
+    check_precision(settings.get("dtype"))
+    return read_and_draw(inputs, paths)[0]
+
+
+def _check_tolerance(tolerance: float | None) -> float | None:
+    return None if tolerance is None else check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
 
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:

@@ -189,6 +189,8 @@ class Measurement:
                 name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
             }
             found = {name: _tensor(name, tensors[name]) for name in _TENSORS}
+            if len({len(found[name]) for name in ("per_path", "per_path_normalized", "pairs")}) > 1:
+                raise ValueError("its numbers of paths differ")
             confidence = header.get("confidence")  # older files have none
             return cls(**found, residual=header["residual"], settings=Settings(**settings), confidence=confidence)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

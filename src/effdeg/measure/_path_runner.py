@@ -184,6 +184,13 @@ def hash_examples(examples: Tree) -> str:
     return digest.hexdigest()[:16]
 
 
+def read_and_draw(inputs: Any, settings: PathSettings) -> tuple[Examples, DrawnPaths]:
+    """Read inputs as examples, and draw the paths between them."""
+    with seed_everything(settings.seed):  # a loader may draw
+        examples = as_examples(inputs)
+    return examples, DrawnPaths.draw(len(examples), settings)
+
+
 @contextmanager
 def open_path_runner(
     model: Model,
@@ -198,8 +205,6 @@ def open_path_runner(
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)
-    with seed_everything(settings.seed):  # a loader may draw
-        examples = as_examples(inputs)
-    drawn = DrawnPaths.draw(len(examples), settings)
+    examples, drawn = read_and_draw(inputs, settings)
     with inference(model, seed=settings.seed, device=device, dtype=dtype) as runner:
         yield PathRunner(runner, examples, drawn, batch_size)

@@ -82,4 +82,7 @@ class SineRamp:
 
 def as_schedule(weight: float | Schedule) -> Schedule:
     """Return a schedule as it is, and a number as a constant weight."""
-    return weight if callable(weight) else Constant(weight)
+    if callable(weight) and not isinstance(weight, type):
+        return weight
+    varying = "is a function of the step, such as weight=effdeg.SineRamp(7.0, steps=1000)"
+    return Constant(check_weight(weight, varying=varying))
