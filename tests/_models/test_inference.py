@@ -1,5 +1,10 @@
 """A model is left as it came: TorchScript, odd buffers, data that draw. tests/test_properties.py has the rest."""
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -98,6 +103,61 @@ def test_buffers_that_come_and_go():
     assert model.kept is kept
     assert model.dropped is dropped
     assert torch.equal(kept, torch.ones(2))
+
+
+def run_in_threads(*calls, times):
+    """Call each function several times, in several threads at once, and return the results, row by row."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(len(calls)) as threads:
+            runs = [[threads.submit(call) for call in calls] for _ in range(times)]
+            return [[run.result(timeout=300) for run in row] for row in runs]
+    finally:
+        sys.setswitchinterval(interval)
+
+
+THREADED = {
+    "measure": lambda model: effdeg.measure(model, X, **FAST).value,
+    "at a layer": lambda model: effdeg.measure(model, X, at="layers.0", **FAST).value,
+    "in float64": lambda model: effdeg.measure(model, X, dtype=torch.float64, **FAST).value,
+    "within another": lambda model: effdeg.measure(nn.Sequential(model, nn.Identity()), X, **FAST).value,
+    "a function": lambda model: effdeg.measure(lambda x: model.layers[0](x), X, at=model.layers[0], **FAST).value,
+    "trace": lambda model: effdeg.trace(model, X, paths=20, nodes=10).outputs.sum(),
+    "compare": lambda model: effdeg.compare({"one": model, "two": model}, X, **FAST).measurements["two"].value,
+    "proxy": lambda model: proxies.average_sharpness(model, (X, Y % 3), nn.functional.cross_entropy, samples=2).value,
+}
+
+
+def test_several_threads_share_a_model():
+    model = Counting()
+    calls = [partial(call, model) for call in THREADED.values()]
+    expected = [call() for call in calls]
+    with assert_left_as_it_came(model):
+        assert run_in_threads(*calls, times=3) == [expected] * 3
+
+
+def test_two_models_that_are_compared_with_each_other_in_two_threads():
+    one, other = mlp(seed=0), mlp(seed=1)
+    expected = proxies.disagreement(one, X, [other]).value
+    calls = [lambda: proxies.disagreement(one, X, [other]).value, lambda: proxies.disagreement(other, X, [one]).value]
+    assert run_in_threads(*calls, times=5) == [[expected] * 2] * 5
+
+
+def test_two_models_run_at_the_same_time():
+    meet = threading.Barrier(2, timeout=60)
+
+    class Meeting(nn.Module):
+        def forward(self, x):
+            meet.wait()
+            return x
+
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    with ThreadPoolExecutor(2) as threads:
+        values = list(threads.map(lambda _: effdeg.measure(Meeting(), X, **FAST).value, range(2)))
+    assert values[0] == values[1] == effdeg.measure(nn.Identity(), X, **FAST).value
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 class Drawing(torch.utils.data.Dataset):

@@ -131,6 +131,10 @@ def test_a_softmax_over_what_may_be_features_gets_a_note():
         (lambda x: x * 1j, r"complex \(torch.complex64\).*output=torch.view_as_real for both parts"),
         (lambda x: x.argmax(1, keepdim=True), r"integers or flags \(torch.int64\).*output=lambda y: y.float\(\)"),
         (lambda x: x > 0, r"integers or flags \(torch.bool\)"),
+        (lambda x: x.to_sparse(), r"outputs are sparse \(torch.sparse_coo\).*to_dense"),
+        (lambda x: {"logits": x.to_sparse_csr()}, r"outputs are sparse \(torch.sparse_csr\)"),
+        (lambda x: (torch.nested.as_nested_tensor(list(x), layout=torch.jagged),), "outputs are nested tensors"),
+        (lambda x: x.to(torch.float8_e5m2), r"outputs are in torch.float8_e5m2.*\.float\(\)"),
     ],
 )
 def test_outputs_that_are_not_real_are_refused(model, message):
@@ -154,6 +158,38 @@ def test_what_to_write_instead_works():
     assert torch.equal(parts.per_path, expected.per_path)
     assert parts.settings.outputs == (3, 2)
     assert effdeg.measure(lambda x: x > 0, X, output=lambda y: y.float(), **FAST).value > 0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Sigmoid(),
+        nn.Sequential(nn.Sigmoid(), nn.Hardtanh(1e-3, 1 - 1e-3)),
+        lambda x: x.sigmoid().bfloat16(),
+        lambda x: (100 * x.sigmoid()).round() / 100,
+        lambda x: (5 * x[:, :1]).sigmoid(),
+    ],
+    ids=["plain", "clamped", "bfloat16", "rounded", "one"],
+)
+def test_sigmoid_of_probabilities_is_refused(layer):
+    with pytest.raises(ValueError, match=r"outputs are all from .* as probabilities are. Use output='identity'"):
+        effdeg.measure(layer, X, output="sigmoid", **FAST)
+    with pytest.raises(ValueError, match="as probabilities are"):
+        effdeg.trace(layer, X, paths=20, nodes=12).fit(degree=5, output="sigmoid")
+    assert effdeg.measure(layer, X, output="identity", **FAST).value > 0
+
+
+def test_a_single_logit_of_a_new_network_may_look_like_a_probability():
+    def network(x):
+        return 0.4 + 0.02 * x[:, :1]
+
+    with pytest.warns(
+        UserWarning, match=r"outputs are all from 0.3\d to 0.4\d.*if they are logits, use output=torch.s"
+    ):
+        measured = effdeg.measure(network, X, output="sigmoid", **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(network, X, output=torch.sigmoid, **FAST).per_path)
+    for constant in (lambda x: 0 * x, lambda x: 0 * x[:, :1] + 0.5):
+        assert effdeg.measure(constant, X, output="sigmoid", **FAST).value < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

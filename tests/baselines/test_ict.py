@@ -116,6 +116,35 @@ def test_several_inputs_and_what_all_examples_share():
     torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
 
 
+def test_a_teacher_runs_in_its_own_precision():
+    values = []
+    for teacher in (mlp(seed=1), mlp(seed=1).double()):
+        torch.manual_seed(0)
+        values.append(ICT(teacher)(mlp(), X.float(), unlabeled=U.float())[1])
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "kind", "message"),
+    [
+        (lambda x: None, TypeError, "the teacher returned None"),
+        (mlp(outputs=3).double(), ValueError, r"outputs are of shape \(3,\) per example, the model's of \(4,\)"),
+        (nn.Sequential(mlp(), nn.Softmax(1)).double(), ValueError, "teacher's outputs are probabilities already"),
+        (mlp().to("meta"), ValueError, "the teacher .* on the meta device"),
+    ],
+)
+def test_teachers_that_make_no_sense(teacher, kind, message):
+    with pytest.raises(kind, match=message):
+        ICT(teacher)(mlp().double(), X, unlabeled=U)
+
+
+def test_probabilities_of_a_second_model_are_refused():
+    ict = ICT(mlp().double())
+    ict(mlp().double(), X, unlabeled=U)
+    with pytest.raises(ValueError, match=r"student's outputs are probabilities already.* Let it return logits"):
+        ict(nn.Sequential(mlp(), nn.Softmax(1)).double(), X, unlabeled=U)
+
+
 def test_it_can_be_read():
     assert repr(ICT(mlp(), alpha=0.1)) == "ICT(alpha=0.1)"
 

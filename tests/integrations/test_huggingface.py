@@ -385,6 +385,10 @@ def test_labels_of_the_next_position_are_no_anchors(tmp_path):
     penalty, batch = Penalty(at="model.embed_tokens", anchor="labels"), tokens(labels=tokens()["input_ids"])
     with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
         penalty(llama(), batch)
+    with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
+        penalty(llama(), tokens(), batch["labels"])
+    soft = torch.rand(*batch["labels"].shape, 30).softmax(-1)  # made for the outputs, such as those of another model
+    assert penalty(llama(), tokens(), soft)[1].isfinite()
     with pytest.raises(ValueError, match="the label of the next position"):
         trainer_for(llama(), batch, penalty, tmp_path)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import effdeg
 from effdeg.io import LoadedData
@@ -61,6 +62,42 @@ def test_settings(settings, error, message):
             effdeg.trace(lambda x: x, X, paths=3).fit(**settings)
 
 
+class Graph:
+    """Entries by name, as in a graph of PyTorch Geometric."""
+
+    x, edge_index = X, torch.zeros(2, 5, dtype=torch.int64)
+
+    def keys(self):
+        return ["x", "edge_index"]
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, name):
+        return {"x": self.x, "edge_index": self.edge_index}[name]
+
+
+def test_graphs():
+    model, data = mlp(), DataLoader([(Graph(), 1)] * 20, batch_size=4, collate_fn=lambda items: items[0][0])
+    with pytest.raises(TypeError, match=r"a batch of inputs \(Graph\) holds no examples: it has no tensor"):
+        effdeg.measure(model, data, at="0")
+    with pytest.raises(TypeError, match=r"data \(Graph\) holds no examples"):
+        effdeg.proxies.jacobian_norm(model, data, at="0")
+    with pytest.raises(TypeError, match=r"x holds no examples"):
+        effdeg.Penalty(at="0")(model, Graph())
+    edges = torch.randint(20, (30,))
+    with pytest.raises(IndexError) as caught:
+        effdeg.measure(lambda x: model(x)[edges], X, at=model[0], paths=4, nodes=8, degree=3)
+    assert "points are run in batches of any size" in caught.value.__notes__[-1]
+
+
+def test_weights_in_float8():
+    model = nn.Linear(6, 4).to(torch.float8_e4m3fn)
+    with pytest.raises(TypeError, match=r"weights of the model \(Linear\) are in torch.float8.* dtype=torch.float32"):
+        effdeg.measure(model, X, paths=4)
+    assert effdeg.measure(model, X, paths=4, nodes=8, degree=3, dtype=torch.float32).value > 0
+
+
 @pytest.mark.parametrize(
     ("inputs", "error", "message"),
     [
@@ -89,6 +126,8 @@ def test_settings(settings, error, message):
         ({"x": X, "y": X.to_sparse()}, TypeError, r"inputs \('y'\) are sparse"),
         (torch.nested.nested_tensor([X, X[:3]], layout=torch.jagged), TypeError, r"nested.*to_padded_tensor"),
         (X.to("meta"), ValueError, r"inputs are on the meta device, where tensors have no values"),
+        (X.to(torch.float8_e4m3fn), TypeError, r"inputs are in torch.float8_e4m3fn.* Convert them: .float\(\)"),
+        (Graph(), TypeError, r"inputs of type Graph cannot be read as examples"),
         ({"x": X, "types": (X > 0).long()}, TypeError, r"inputs \('types'\) hold integers.*mask, pass booleans: .bool"),
         ((X, torch.arange(20)), TypeError, LABELS),
         ((X, torch.arange(20) > 3), TypeError, LABELS),

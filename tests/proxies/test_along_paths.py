@@ -61,8 +61,12 @@ def test_tokens_each_count_for_regions():
     assert decision_regions(per_token, ends, **ROUTE).value == 3
 
 
-def test_one_number_has_no_classes():
-    table = evaluate(nn.Linear(6, 1), X.float(), **ROUTE)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [(nn.Linear(6, 1), "always 1"), (nn.Sequential(mlp(), nn.Softmax(1)), "Let it return logits")],
+)
+def test_one_number_has_no_classes_and_probabilities_are_no_logits(model, message):
+    table = evaluate(model, X.float(), **ROUTE)
     for name in ("effective_degree", "decision_regions", "total_variation"):
-        assert "always 1" in table.skipped[name]
+        assert message in table.skipped[name]
     assert table["effective_degree_normalized"].value > 0

@@ -246,6 +246,24 @@ def test_a_teacher_that_shares_weights_with_the_model_takes_no_gradients_from_it
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+def test_a_teacher_runs_in_its_own_precision():
+    model, teacher = mlp(), mlp(seed=5)
+    degrees = []
+    for each in (teacher, copy.deepcopy(teacher).double()):
+        torch.manual_seed(0)
+        degrees.append(Penalty(anchor="self")(model, X.float(), teacher=each)[1])
+    torch.testing.assert_close(*degrees)
+
+
+def test_a_teacher_that_returns_nothing_is_refused():
+    penalty, model = Penalty(anchor="self"), mlp().double()
+    with pytest.raises(TypeError, match=r"the teacher returned None. Does it lack `return`"):
+        penalty(model, X, teacher=lambda x: None)
+    points = penalty.points(X)
+    with pytest.raises(TypeError, match="the teacher returned None"):
+        penalty.degree(model(points.append_to(X)), points, ends=None)
+
+
 @pytest.mark.parametrize("anchor", ["labels", "self"])
 def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
     penalty, model, teacher = Penalty(anchor=anchor), mlp().double(), mlp(seed=5).double()

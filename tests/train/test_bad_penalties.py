@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
+from effdeg._models import outputs
 from tests.batches import X, Y
 from tests.models import Unexpected, mlp
 
@@ -166,17 +167,40 @@ def test_a_degree_without_a_gradient_is_refused_in_training():
     assert Penalty()(mlp().double().requires_grad_(False), X)[1].isfinite()
 
 
-def test_on_a_gpu_labels_are_read_until_a_first_call_has_passed(monkeypatch):
+def test_on_a_gpu_labels_are_read_until_a_first_call_of_the_model_has_passed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    penalty, on_gpu = Penalty(anchor="labels"), SimpleNamespace(is_cuda=True)
+    penalty, model, on_gpu = Penalty(anchor="labels"), mlp().double(), SimpleNamespace(is_cuda=True)
     with pytest.raises(ValueError, match="distributions"):
-        penalty(mlp().double(), X, torch.full((12, 4), 1.0))
+        penalty(model, X, torch.full((12, 4), 1.0))
     with pytest.raises(ValueError, match="do not match 4 classes"):
-        penalty(mlp().double(), X, Y + 4)
-    assert penalty._may_look(on_gpu)
-    penalty(mlp().double(), X, Y)
-    assert not penalty._may_look(on_gpu)
-    assert penalty._may_look(Y)
+        penalty(model, X, Y + 4)
+    assert penalty._may_look(on_gpu, model)
+    penalty(model, X, Y)
+    assert not penalty._may_look(on_gpu, model)
+    assert penalty._may_look(on_gpu, mlp().double())
+    assert penalty._may_look(Y, model)
+
+
+@pytest.mark.parametrize("anchor", ["labels", "self"])
+def test_outputs_are_read_once_for_each_model_and_teacher(anchor, monkeypatch):
+    """Reading waits for a GPU. A function may be written anew in every step."""
+    read = []
+    check = outputs._check_no_probabilities
+    monkeypatch.setattr(outputs, "_check_no_probabilities", lambda *given: read.append(given[2]) or check(*given))
+    penalty, teacher = Penalty(anchor=anchor), mlp(seed=2).double()
+    model, other = mlp().double(), mlp(seed=1).double()
+    for network in (model, other):
+        for _ in range(3):
+            penalty(network, X, Y, unlabeled=X, teacher=teacher)
+            penalty(lambda x, network=network: network(x), X, Y, unlabeled=X, teacher=lambda x: teacher(x))
+            penalty(network.forward, X, Y, unlabeled=X, teacher=teacher.forward)
+    points = penalty.points(X, Y, unlabeled=X)
+    for _ in range(3):
+        penalty.degree(model(points.append_to(X)), points)
+        ends = teacher(X if anchor == "labels" else torch.cat([X, X]))
+        penalty.degree(model(points.append_to(X)), points, ends=ends)
+    # Two models and the function around them; a teacher and its function; in degree, which knows neither, one of each.
+    assert sorted(read) == ["model"] * 4 + ["teacher"] * 3
 
 
 def test_class_ids_at_the_ends_of_logits_are_refused():
@@ -193,8 +217,46 @@ def test_class_ids_at_the_ends_of_logits_are_refused():
     assert own == known
 
 
-def test_softmax_of_probabilities_is_refused():
-    model = torch.nn.Sequential(mlp().double(), torch.nn.Softmax(-1))
-    with pytest.raises(ValueError, match=r"probabilities already.*output='identity'"):
-        Penalty()(model, X)
+@pytest.mark.parametrize(("output", "layer"), [("softmax", torch.nn.Softmax(-1)), ("sigmoid", torch.nn.Sigmoid())])
+def test_probabilities_are_refused_where_logits_are_expected(output, layer):
+    penalty, model = Penalty(output=output), torch.nn.Sequential(mlp().double(), layer)
+    for _ in range(2):
+        penalty(mlp().double(), X)
+        with pytest.raises(ValueError, match=r"probabilities (already|are).*Use output='identity'"):
+            penalty(model, X)
+    anchored = Penalty(output=output, anchor="self")
+    anchored(mlp().double(), X, teacher=mlp().double())
+    with pytest.raises(ValueError, match=r"teacher's outputs are .*Let it return logits"):
+        anchored(mlp().double(), torch.cat([X, X]), teacher=model)
     assert Penalty(output="identity")(model, X)[1] > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (torch.Tensor.to_sparse, TypeError, "sparse .*to_dense"),
+        (torch.Tensor.to_sparse_csr, TypeError, "sparse .*to_dense"),
+        (lambda tensor: torch.nested.as_nested_tensor(list(tensor)), TypeError, "nested.*to_padded_tensor"),
+        (lambda tensor: tensor.to(torch.float8_e4m3fn), TypeError, r"float8.*\.float\(\)"),
+        (lambda tensor: tensor.to("meta"), ValueError, "on the meta device"),
+    ],
+    ids=["sparse", "compressed", "nested", "float8", "meta"],
+)
+def test_tensors_that_cannot_be_computed_with(change, kind, message):
+    penalty, model, soft = Penalty(anchor="labels"), mlp().double(), torch.eye(4)[Y]
+    with pytest.raises(kind, match=rf"the examples in x .*{message}"):
+        penalty(Unexpected(), change(X), Y)
+    with pytest.raises(kind, match=rf"the labels \(y\) are .*{message}"):
+        penalty(Unexpected(), X, change(soft))
+    with pytest.raises(kind, match=f"the model's outputs are .*{message}"):
+        penalty(lambda x: change(model(x)), X, Y)
+    with pytest.raises(kind, match=f"the teacher's outputs are .*{message}"):
+        Penalty(anchor="self")(model, X, teacher=lambda x: change(model(x)))
+
+
+def test_models_without_values():
+    with pytest.raises(ValueError, match=r"weights of the model \(Sequential\) are on the meta device"):
+        Penalty()(mlp().to("meta"), X)
+    with pytest.raises(ValueError, match=r"weights of the teacher .* are on the meta device"):
+        Penalty(anchor="self")(Unexpected(), X, teacher=mlp().to("meta"))

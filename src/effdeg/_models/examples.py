@@ -11,6 +11,7 @@ from torch.utils import data
 
 from effdeg._utils.tree import (
     Tree,
+    check_plain,
     concatenate,
     entry,
     has_rows,
@@ -85,10 +86,12 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
             f"inputs are a {type(inputs).__name__}. Write torch.tensor(inputs.to_numpy(), dtype=torch.float32), "
             "without labels."
         )
-    if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-        return _DataSet(inputs, labeled)
-    if isinstance(inputs, Iterable):
-        return _from_batches(map(_check_batch, inputs), labeled)
+    # Where indices are names, as in a graph of PyTorch Geometric, there are no examples by number.
+    if not hasattr(inputs, "keys"):
+        if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
+            return _DataSet(inputs, labeled)
+        if isinstance(inputs, Iterable):
+            return _from_batches(map(_check_batch, inputs), labeled)
     raise TypeError(
         f"inputs of type {type(inputs).__name__} cannot be read as examples. Pass a tensor with the examples first, a "
         "tuple, dict or dataclass of such tensors, a Dataset, a DataLoader, or an iterator of batches."
@@ -156,13 +159,7 @@ class _DataSet:
 def _check_storage(batch: Tree) -> None:
     """Raise unless every tensor can be indexed by rows."""
     for name, leaf in named_tensors(batch):
-        where = entry("inputs", name)
-        if leaf.is_nested:
-            raise TypeError(f"{where} are nested tensors. Pad them: torch.nested.to_padded_tensor(x, 0.0).")
-        if leaf.layout != torch.strided:
-            raise TypeError(f"{where} are sparse ({leaf.layout}), and paths are not. Write x.to_dense().")
-        if leaf.is_meta:
-            raise ValueError(f"{where} are on the meta device, where tensors have no values. Load the data first.")
+        check_plain(entry("inputs", name), leaf)
 
 
 def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
@@ -394,15 +391,15 @@ def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, 
     return (inputs,), more
 
 
-def count_examples(x: Tree) -> int:
+def count_examples(x: Tree, what: str = "x") -> int:
     """Count the examples of a batch: the rows of its first tensor that has any."""
     for tensor in tensors(x):
-        if tensor.dim() > 0 and len(tensor) > 0:
-            return len(tensor)
+        if tensor.dim() > 0 and tensor.size(0) > 0:
+            return tensor.size(0)
     shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors(x))
     raise TypeError(
-        f"x holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a tensor, "
-        "or a tuple or mapping of tensors, with the examples in the first dimension."
+        f"{what} holds no examples: it has {f'tensors of shape {shapes}' if shapes else 'no tensor'}. A batch is a "
+        "tensor, or a tuple or mapping of tensors, with the examples in the first dimension."
     )
 
 

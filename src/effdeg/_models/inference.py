@@ -4,6 +4,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg._models.examples import as_arguments
+from effdeg._models.layers import as_module
 from effdeg._utils.checks import pluralize
-from effdeg._utils.device import send
+from effdeg._utils.device import is_traced, send
+from effdeg._utils.threads import SharedContext, hold
 from effdeg._utils.tree import Tree, map_tensors, tensors
 
 Model = Callable[..., Any]
@@ -36,7 +39,7 @@ class ModelRunner:
     def __init__(self, model: Model, *, device: Device, dtype: torch.dtype | None) -> None:
         # DDP would synchronize buffers at every forward pass, and ranks may run different numbers of them.
         self.model: Model = model.module if isinstance(model, DistributedDataParallel) else model
-        own = _first_floating(self.model)
+        own = first_floating(self.model)
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
         self._weights = self._convert_weights(device, dtype)
@@ -116,19 +119,28 @@ class ModelRunner:
 
 @contextmanager
 def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | None) -> Iterator[ModelRunner]:
-    """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards."""
+    """Open a model in evaluation mode, without gradients and with seeded randomness; restore everything afterwards.
+
+    Other threads wait until the model is restored.
+    """
     check_runnable(model, device=device, dtype=dtype)
-    runner = ModelRunner(model, device=device, dtype=dtype)
-    # Where a precision was asked for, an enclosing autocast must not change it.
-    kind = runner.device.type if dtype is not None and runner.device is not None else None
-    with (
-        _evaluation_mode(runner.model),
-        _restore_buffers(runner.model),
-        seed_everything(seed),
-        torch.no_grad(),
-        torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
-    ):
-        yield runner
+    with hold_models(model):
+        runner = ModelRunner(model, device=device, dtype=dtype)
+        # Where a precision was asked for, an enclosing autocast must not change it.
+        kind = runner.device.type if dtype is not None and runner.device is not None else None
+        with (
+            _evaluation_mode(runner.model),
+            _restore_buffers(runner.model),
+            seed_everything(seed),
+            torch.no_grad(),
+            torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
+        ):
+            yield runner
+
+
+def hold_models(*models: object) -> AbstractContextManager[None]:
+    """Let no other thread use these models, or others that share layers with them, before the block ends."""
+    return hold(layer for model in models for layer in _modules(as_module(model)))
 
 
 def check_runnable(model: object, *, device: object, dtype: object) -> None:
@@ -144,11 +156,22 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
             "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Pass the module before "
             "it was frozen, or leave dtype= out."
         )
-    converted = device is not None or dtype is not None
-    own = _first_floating(model)
-    if own is not None and (own.is_meta or (converted and any(each.is_meta for each in model.parameters()))):  # type: ignore[attr-defined]
+    check_has_values(model, every=device is not None or dtype is not None)
+    own = first_floating(model)
+    if own is not None and dtype is None and own.dtype.itemsize < 2:
+        raise TypeError(
+            f"the weights of the model ({type(model).__name__}) are in {own.dtype}, in which torch stores numbers "
+            "only. Write dtype=torch.float32."
+        )
+
+
+def check_has_values(model: object, name: str = "model", *, every: bool = False) -> None:
+    """Raise if a model's first weight, or any if ``every`` one is needed, is on the meta device."""
+    module = None if is_traced() else as_module(model)
+    first = first_floating(module)
+    if first is not None and (first.is_meta or (every and any(each.is_meta for each in module.parameters()))):  # type: ignore[union-attr]
         raise ValueError(
-            f"the weights of the model ({type(model).__name__}) are on the meta device, where they have no values. "
+            f"the weights of the {name} ({type(model).__name__}) are on the meta device, where they have no values. "
             "Load them first: model.to_empty(device='cpu'), then model.load_state_dict(…)."
         )
 
@@ -257,21 +280,34 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 @contextmanager
 def seed_everything(seed: int) -> Iterator[None]:
     """Seed every random generator that a model or data set may use, and restore their states."""
-    kept = random.getstate(), np.random.get_state()
-    # Seeding GPUs that are not in use yet would outlast this block: torch does it when they are first used.
-    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    gpus = range(torch.cuda.device_count()) if in_use else ()
-    with torch.random.fork_rng(devices=gpus):
+    with _STATES_OF_ALL_THREADS, _restore_random_states():
         torch.default_generator.manual_seed(seed)
-        if gpus:
+        if _gpus_in_use():
             torch.cuda.manual_seed_all(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
+        yield
+
+
+@contextmanager
+def _restore_random_states() -> Iterator[None]:
+    kept = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=_gpus_in_use()):
         try:
             yield
         finally:
             random.setstate(kept[0])
             np.random.set_state(kept[1])
+
+
+# Two threads may not leave in the order in which they came, and the one would restore what the other had seeded.
+_STATES_OF_ALL_THREADS = SharedContext(_restore_random_states)
+
+
+def _gpus_in_use() -> range:
+    # Seeding GPUs that are not in use yet would outlast this block: torch does it when they are first used.
+    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if in_use else 0)
 
 
 def _state(model: object) -> dict[str, Tensor]:
@@ -282,5 +318,8 @@ def _modules(model: object) -> list[nn.Module]:
     return list(model.modules()) if isinstance(model, nn.Module) else []
 
 
-def _first_floating(model: object) -> Tensor | None:
-    return next((tensor for tensor in _state(model).values() if tensor.is_floating_point()), None)
+def first_floating(model: object) -> Tensor | None:
+    """Return the first weight or buffer of a module in floating point; None if there is none."""
+    if not isinstance(model, nn.Module):
+        return None
+    return next((tensor for tensor in chain(model.parameters(), model.buffers()) if tensor.is_floating_point()), None)

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from effdeg._models.frameworks import framework_of
 from effdeg._utils.checks import shorten, suggest
+from effdeg._utils.threads import SharedContext, in_this_thread
 
 Layer = str | nn.Module
 """A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
@@ -97,10 +98,14 @@ def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
     return FoundLayer(at, modules[at])
 
 
+# For the whole process: a thread that leaves must not let models of another be compiled.
+_EAGER = SharedContext(lambda: torch.compiler.set_stance("force_eager"))
+
+
 def eager() -> AbstractContextManager[object]:
     """Run compiled models as they were written: they would not notice a hook that is newer than their compilation."""
     # Nothing is compiled where the compiler was not even loaded, and loading it takes seconds.
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    return _EAGER if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager
@@ -125,7 +130,7 @@ def replace_output(
         changed = change(_first_tensor(output, layer.name, rows))
         return changed if changed is None or isinstance(output, Tensor) else (changed, *output[1:])
 
-    handle = layer.module.register_forward_hook(hook)
+    handle = layer.module.register_forward_hook(in_this_thread(hook))
     try:
         with eager():
             yield

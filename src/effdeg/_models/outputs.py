@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from effdeg._utils.checks import check_choice
-from effdeg._utils.tree import named_leaves, named_tensors
+from effdeg._utils.tree import check_plain, named_leaves, named_tensors
 
 TOLERANCE = 0.01
 """How far probabilities may sum from 1. Labels mixed or smoothed in bfloat16, which has eight bits, or written with
 three decimals sum to 1 within this; logits, percentages and several labels per example do not. An error of this size
 changes the effective degree by about as little."""
+
+_ENOUGH = 64
+"""This many outputs that are all between 0 and 1 are probabilities; fewer may be the logits of a new network."""
 
 _FEATURES = {"last_hidden_state", "hidden_states", "encoder_last_hidden_state", "pooler_output"}
 """The names of outputs of Hugging Face's models without a head."""
@@ -49,15 +52,17 @@ class OutputReader:
     def __init__(self, output: Output) -> None:
         check_output(output)
         self._output = output
+        self._checked = 0  # the largest number of points that was checked: a first trial may have only a few
         self.described = Described()
 
     def __call__(self, returned: Any, points: int) -> Tensor:
         """Return one row of values per point."""
         picked = _pick(returned, self._output, (points,))
         values = _transform(picked, self._output, (points,))
+        if points > self._checked:
+            _check_no_probabilities(picked.tensor, self._output)
+            self._checked = points
         if self.described.dtype is None:
-            if self._output == "softmax":
-                _check_no_probabilities(picked.tensor)
             dtype = str(picked.tensor.dtype).removeprefix("torch.")
             self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
         return values.reshape(len(values), -1)
@@ -80,23 +85,25 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
     return values.reshape(len(values), -1)
 
 
-def shaped_values(returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False) -> Tensor:
+def shaped_values(
+    returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False, whose: str = "model"
+) -> Tensor:
     """Do as :func:`as_values` does but keep the shape of the outputs.
 
-    With ``look``, which waits for a GPU, raise if softmax is asked for and the outputs are probabilities already, and
-    warn if another tensor could have been meant.
+    With ``look``, which waits for a GPU, raise if softmax or sigmoid is asked for and the outputs are probabilities
+    already, and warn if another tensor could have been meant. Messages say ``whose`` outputs they are.
     """
     possible = (points,) if isinstance(points, int) else points
     picked = _pick(returned, output, possible)
-    values = _transform(picked, output, possible)
+    values = _transform(picked, output, possible, whose)
     if look and picked.others:
         warnings.warn(
-            f"the model returned several tensors. {picked.name} is used, not {', '.join(picked.others)}; to choose "
+            f"the {whose} returned several tensors. {picked.name} is used, not {', '.join(picked.others)}; to choose "
             "another one, write output=lambda returned: …, such as returned[1].softmax(-1).",
             stacklevel=2,
         )
-    if look and output == "softmax":
-        _check_no_probabilities(picked.tensor)
+    if look:
+        _check_no_probabilities(picked.tensor, output, whose)
     return values
 
 
@@ -132,7 +139,7 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
         advice = _advise_on_arrays(returned) or " Say where the values are: output=…, a function of what it returns."
         raise TypeError(f"the model returned {type(returned).__name__}, in which there is no tensor.{advice}")
     # A loss or predicted classes may come first.
-    rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(len(leaf), points)]
+    rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(leaf.size(0), points)]
     candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
     (name, tensor), *others = candidates
     # One number per example next to several, such as a critic's value, is not what is meant.
@@ -144,12 +151,13 @@ def _advise_on_arrays(returned: Any) -> str:
     return " Convert numpy's arrays before they are returned: torch.from_numpy(array)." if arrays else ""
 
 
-def _transform(picked: Picked, output: Output, possible: tuple[int, ...]) -> Tensor:
+def _transform(picked: Picked, output: Output, possible: tuple[int, ...], whose: str = "model") -> Tensor:
     """Check the picked tensor and turn it into the values that are fitted."""
     values = picked.tensor
+    check_plain(f"the {whose}'s outputs", values)
     if values.dim() == 0 or not _equals_any(len(values), possible):
         raise ValueError(
-            f"the model returned a tensor of shape {tuple(values.shape)} for a batch of {possible[0]}; its first "
+            f"the {whose} returned a tensor of shape {tuple(values.shape)} for a batch of {possible[0]}; its first "
             "dimension must be the batch. If it reduces over the batch (a loss, a mean), pass the part before that."
         )
     if values.numel() == 0:
@@ -211,14 +219,34 @@ def _find_code(returned: Any, tensor: Tensor, code: str = "returned") -> str | N
     return next(filter(None, (_find_code(entry, tensor, within) for within, entry in entries)), None)
 
 
-def _check_no_probabilities(values: Tensor) -> None:
-    """Raise if outputs are already distributions, which softmax would make nearly uniform."""
+def are_distributions(values: Tensor) -> bool:
+    """Return whether no output is negative, and those of the last dimension sum to 1."""
     sums = values.double().sum(-1)
-    if bool((values >= 0).all() & ((sums - 1).abs() <= TOLERANCE).all()):
+    return bool((values >= 0).all() & ((sums - 1).abs() <= TOLERANCE).all())
+
+
+def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model") -> None:
+    """Raise if outputs are already probabilities, which softmax or sigmoid would make nearly equal."""
+    advice = "Use output='identity'" if whose == "model" else "Let it return logits"
+    if output == "softmax" and are_distributions(values):
         raise ValueError(
-            "output='softmax' makes probabilities of logits, but the model's outputs are probabilities already: none "
-            "is negative, and they sum to 1. Use output='identity'."
+            f"output='softmax' makes probabilities of logits, but the {whose}'s outputs are probabilities already: "
+            f"none is negative, and they sum to 1. {advice}."
         )
+    if output != "sigmoid":
+        return
+    least, most = (float(bound) for bound in values.detach().aminmax())
+    # A last layer that starts at zero returns the same for all examples.
+    if not 0 <= least < most <= 1 or values.numel() < _ENOUGH:
+        return
+    problem = (
+        f"output='sigmoid' makes probabilities of logits, but the {whose}'s outputs are all from {least:.2g} to "
+        f"{most:.2g}, as probabilities are. {advice} if they are; if they are logits, use output=torch.sigmoid."
+    )
+    # A single logit of a new network is between 0 and 1 for all examples in a few percent of all cases.
+    if values[0].numel() > 1 or (least < 0.1 and most > 0.9):
+        raise ValueError(problem)
+    warnings.warn(problem, stacklevel=2)
 
 
 def _equals_any(rows: int, possible: tuple[int, ...]) -> bool:

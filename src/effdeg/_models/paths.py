@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, entry, named_leaves, named_map, named_tensors
+from effdeg._utils.tree import Tree, check_plain, entry, named_leaves, named_map, named_tensors
 from effdeg.functional import chebyshev_nodes, cosine_nodes, uniform_nodes
 
 Sampling = Literal["cosine", "chebyshev", "uniform"]
@@ -134,8 +134,9 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
 
 
 def check_real(examples: Tree, what: str = "inputs") -> None:
-    """Raise if examples are complex numbers, which can be neither interpolated nor joined."""
+    """Raise if examples are complex numbers, which can be neither interpolated nor joined, or no plain tensors."""
     for name, leaf in named_tensors(examples):
+        check_plain(entry(what if what == "inputs" else f"the examples in {what}", name), leaf)
         if leaf.is_complex():
             raise TypeError(
                 f"{entry(what, name)} {'hold' if what == 'inputs' else 'holds'} complex numbers ({leaf.dtype}), which "

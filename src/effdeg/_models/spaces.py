@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import describe_shapes
+from effdeg._models.examples import count_examples, describe_shapes
 from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
 from effdeg._models.paths import check_interpolable, innermost_key, interpolate, join_masks
@@ -41,7 +41,8 @@ class Space:
                 _check_masks(examples)
             return InputPaths(runner, first, second)
         first, second = runner.place(first), runner.place(second)
-        ends = [batched(partial(_capture, runner, self._layer, end), len(tensors(end)[0])) for end in (first, second)]
+        count = count_examples(first, f"a batch of inputs ({type(first).__name__})")
+        ends = [batched(partial(_capture, runner, self._layer, end), count) for end in (first, second)]
         return LayerPaths(runner, self._layer, join_masks(first, second), ends[0], ends[1])
 
 
@@ -56,13 +57,7 @@ class InputPaths:
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
         """Run the model at one point of each of the given paths; return what it returned, and None."""
         points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
-        try:
-            return self._runner(self._runner.place(points)), None
-        except Exception as error:
-            error.add_note(f"The model was called on a batch of shape {describe_shapes(points)}.")
-            if isinstance(error, TypeError) and isinstance(points, Mapping):
-                error.add_note(KEYWORDS)
-            raise
+        return _run(self._runner, self._runner.place(points)), None
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the floating tensors at the two ends of every path."""
@@ -87,7 +82,7 @@ class LayerPaths:
             return points
 
         with replace_output(self._layer, replace, rows=len(rows)):
-            returned = self._runner(take(self._examples, rows))
+            returned = _run(self._runner, take(self._examples, rows))
         return returned, replaced[0]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -105,8 +100,21 @@ def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> 
         captured.append(own.clone())
 
     with replace_output(layer, capture, rows=len(tensors(examples)[0])):
-        runner(examples)
+        _run(runner, examples)
     return captured[0]
+
+
+def _run(runner: ModelRunner, batch: Tree) -> Any:
+    """Run a model, and let its errors say on what."""
+    try:
+        return runner(batch)
+    except Exception as error:
+        error.add_note(f"The model was called on a batch of shape {describe_shapes(batch)}.")
+        if isinstance(error, TypeError) and isinstance(batch, Mapping):
+            error.add_note(KEYWORDS)
+        if isinstance(error, IndexError):
+            error.add_note("If it holds the edges of a graph: points are run in batches of any size, each on its own.")
+        raise
 
 
 def _check_no_labels(examples: Tree) -> None:

@@ -61,6 +61,11 @@ def receive(tensor: Tensor) -> Callable[[], Tensor]:
     return wait
 
 
+def is_readable(values: Tensor) -> bool:
+    """Return whether the values of a tensor can be read: not in torch.compile, vmap or the capture of a CUDA graph."""
+    return not is_traced() and not (values.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def is_traced() -> bool:
     """Return whether tensors stand for others, so that their values cannot be read: in torch.compile or vmap."""
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

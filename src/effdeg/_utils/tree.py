@@ -78,7 +78,25 @@ def entry(whole: str, name: str) -> str:
 
 def has_rows(leaf: Any, count: int) -> bool:
     """Return whether a leaf is a tensor with this many rows."""
-    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == count
+    # Not by its shape, which a nested tensor does not have.
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.size(0) == count
+
+
+def check_plain(what: str, tensor: Tensor) -> None:
+    """Raise unless a tensor holds one number after another, in a precision that can be computed with."""
+    check_dense(what, tensor)
+    if tensor.is_meta:
+        raise ValueError(f"{what} are on the meta device, where tensors have no values. Load the data first.")
+    if tensor.is_floating_point() and tensor.dtype.itemsize < 2:
+        raise TypeError(f"{what} are in {tensor.dtype}, in which torch stores numbers only. Convert them: .float().")
+
+
+def check_dense(what: str, tensor: Tensor) -> None:
+    """Raise if a tensor is nested or sparse, and has no rows to take."""
+    if tensor.is_nested:
+        raise TypeError(f"{what} are nested tensors. Pad them: torch.nested.to_padded_tensor(x, 0.0).")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{what} are sparse ({tensor.layout}), which is not supported. Write x.to_dense().")
 
 
 def take(tree: Tree, indices: Tensor | slice) -> Tree:

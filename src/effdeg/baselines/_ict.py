@@ -6,12 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.checked import CheckedModels
 from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.inference import check_has_values
 from effdeg._models.outputs import shaped_values
 from effdeg._utils.checks import check_generator
+from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
 from effdeg.baselines._mixup import Mixing, check_alpha, check_mixable, check_no_labels
 from effdeg.baselines._regmixup import run_joined
+from effdeg.train._anchors import run_teacher, teacher_values
 
 
 class ICT(nn.Module):
@@ -71,6 +75,7 @@ class ICT(nn.Module):
         check_alpha(alpha)
         check_generator(generator)
         self.alpha, self.generator = alpha, generator
+        self._checked = CheckedModels()
         # Past nn.Module, so that the teacher does not become a submodule of this one.
         self.__dict__["teacher"] = teacher
 
@@ -95,11 +100,14 @@ class ICT(nn.Module):
 
         Raises:
             TypeError: If the unlabeled examples hold no floating-point tensor to mix, or are not of the form of ``x``.
-            ValueError: If labels are among the inputs, or a model does not return one row per example.
+            ValueError: If labels are among the inputs, a model does not return one row per example, both do not return
+                the same outputs, or, in the first call with a model, these are probabilities already.
         """
         call, others = as_arguments(x), as_arguments(unlabeled)
         check_no_labels(call[1])
         check_no_labels(others[1])
+        check_has_values(model)
+        check_has_values(self.teacher, "teacher")
         count = count_examples(others)
         check_mixable(others, count, "unlabeled")
         _check_same_form(call, others)
@@ -107,10 +115,15 @@ class ICT(nn.Module):
         outputs, between = run_joined(model, call, mixing.mix(others))
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
-        with torch.no_grad():
-            arguments, keywords = others
-            ends = shaped_values(self.teacher(*arguments, **keywords), "softmax", points=count)
-        values = shaped_values(between, "softmax", points=count)
+        returned = run_teacher(self.teacher, *others)
+        look, look_at_teacher = (
+            is_readable(mixing.partners) and each not in self._checked for each in (model, self.teacher)
+        )
+        values = shaped_values(between, "softmax", points=count, look=look, whose="student")
+        ends = teacher_values(returned, "softmax", like=values, examples=count, look=look_at_teacher)
+        for each, looked in ((model, look), (self.teacher, look_at_teacher)):
+            if looked:
+                self._checked.add(each)
         return outputs, (values - mixing.mix(ends)).square().mean()
 
     def extra_repr(self) -> str:

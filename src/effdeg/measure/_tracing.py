@@ -15,7 +15,7 @@ from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, concatenate, has_rows, map_tensors, take, tensors, tree_map
+from effdeg._utils.tree import Tree, check_plain, concatenate, has_rows, map_tensors, take, tensors, tree_map
 from effdeg.functional import DAMPING
 from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
@@ -182,7 +182,10 @@ def _keep_rows(returned: Any, points: int) -> Tree:
     """Keep, on the CPU, the tensors with one row per point of what a model returned; the rest becomes None."""
 
     def keep(leaf: Any) -> Any:
-        return leaf.to("cpu", copy=True) if has_rows(leaf, points) else None
+        if not has_rows(leaf, points):
+            return None
+        check_plain("the model's outputs", leaf)
+        return leaf.to("cpu", copy=True)
 
     kept = tree_map(keep, returned)
     if kept is None and isinstance(getattr(returned, "logits", None), Tensor):

@@ -156,7 +156,7 @@ def _summarize(part: PathBlocks, fit: FitSettings, problems: dict[str, NotApplic
         columns["linear_regions"] = 1 + flips[0][:, 1:].sum(1).double()
     try:
         points = logits.flatten(0, 1)
-        probabilities = shaped_values(points, "softmax", points=len(points)).view_as(logits)
+        probabilities = shaped_values(points, "softmax", points=len(points), look=True, whose="network").view_as(logits)
     except ValueError as error:  # the outputs are not logits
         problems |= dict.fromkeys(_OF_PROBABILITIES, NotApplicable(str(error)))
         return PathTable.of(columns)

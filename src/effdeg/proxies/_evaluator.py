@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.examples import as_examples, split_labels
-from effdeg._models.inference import Model, ModelRunner, inference
+from effdeg._models.examples import as_examples, count_examples, split_labels
+from effdeg._models.inference import Model, ModelRunner, hold_models, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
 from effdeg._models.paths import check_interpolable
@@ -138,7 +138,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.runner.weights()
-        self.count = 0 if self.inputs is None else len(tensors(self.inputs)[0])
+        self.count = 0 if self.inputs is None else count_examples(self.inputs, f"data ({type(self.inputs).__name__})")
         self.whole = slice(0, self.count)
 
     @classmethod
@@ -175,6 +175,7 @@ class Evaluator:
         with (
             # Within inference mode nothing could be differentiated. To leave it enables gradients, so it comes first.
             torch.inference_mode(False),
+            hold_models(model, reference, *(others if isinstance(others, Sequence) else ())),
             inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner,
             eager(),
         ):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from effdeg._models.inference import Model
-from effdeg._models.outputs import TOLERANCE
+from effdeg._models.outputs import are_distributions
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
@@ -261,7 +261,7 @@ def _compute_log_probabilities(evaluator: Evaluator) -> Tensor:
                 "proxy is for classifiers."
             )
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-    elif bool((logits >= 0).all() & ((logits.sum(1) - 1).abs() <= TOLERANCE).all()):
+    elif are_distributions(logits):
         raise NotApplicable(
             "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
             "or the logarithms of the probabilities."

@@ -6,11 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._models.inference import check_has_values, first_floating
 from effdeg._models.labels import as_targets, check_rows_of_labels
-from effdeg._models.outputs import shaped_values
+from effdeg._models.layers import as_module
+from effdeg._models.outputs import Output, shaped_values
+from effdeg._utils.device import is_traced
+from effdeg._utils.tree import check_plain, map_tensors
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._points import Points
 from effdeg.train._settings import PenaltySettings
+
+OWN = "own"
+"""In place of what a teacher returned: the model's own outputs are the values at the ends of paths."""
 
 
 def check_labels(batch: TrainingBatch, settings: PenaltySettings) -> None:
@@ -27,6 +34,7 @@ def check_labels(batch: TrainingBatch, settings: PenaltySettings) -> None:
         return
     if batch.unlabeled:
         settings.check_ends("unlabeled")
+    check_plain("the labels (y)", labels)
     if labels.is_complex():
         raise TypeError(f"the labels (y) are complex ({labels.dtype}); give class ids or labels in floating point.")
 
@@ -35,6 +43,7 @@ def check_teacher(settings: PenaltySettings, unlabeled: int, teacher: object = N
     """Raise unless there is something to do for a teacher, and it can be called if it is given."""
     if teacher is not None and not callable(teacher):
         raise TypeError(f"the teacher is a {type(teacher).__name__}, which cannot be called.")
+    check_has_values(teacher, "teacher")
     anchor = settings.anchor
     if anchor is None or (anchor == "labels" and not unlabeled):
         raise ValueError(
@@ -46,22 +55,38 @@ def check_teacher(settings: PenaltySettings, unlabeled: int, teacher: object = N
         raise ValueError("end_gradients=True has no effect with a teacher, which runs without gradients.")
 
 
-def run_teacher(teacher: Callable[..., Any], batch: TrainingBatch, settings: PenaltySettings) -> Any:
-    """Run a teacher on the examples whose outputs are the values at ends of paths."""
-    arguments, keywords = batch.inputs if settings.anchor == "self" else batch.take_unlabeled()
+def run_teacher(teacher: Callable[..., Any], arguments: Any, keywords: Any) -> Any:
+    """Run a teacher, without gradients and in its own precision."""
+    weight = None if is_traced() else first_floating(as_module(teacher))
+
+    def convert(leaf: Tensor) -> Tensor:
+        return leaf.to(weight.dtype) if weight is not None and leaf.is_floating_point() else leaf
+
     with torch.no_grad():
+        arguments, keywords = map_tensors(convert, (arguments, keywords))
         return teacher(*arguments, **keywords)
 
 
-def find_ends(rows: Tensor, points: Points, settings: PenaltySettings, *, returned: Any, look: bool) -> Tensor:
+def find_ends(
+    rows: Tensor,
+    points: Points,
+    settings: PenaltySettings,
+    *,
+    returned: Any,
+    look_at_labels: bool,
+    look_at_teacher: bool,
+) -> Tensor:
     """Return the values at the outer nodes, the first example's first: labels, a teacher's or the model's outputs."""
     labeled = 0 if points.labels is None else len(points.labels)
     own = rows[: points.examples] if len(rows) == points.total else None
     if own is not None and settings.anchor is not None and not settings.end_gradients:
         own = own.detach()
-    parts = [] if points.labels is None else [_label_values(points, rows, own, settings, look=look)]
+    parts = [] if points.labels is None else [_label_values(points, rows, own, settings, look=look_at_labels)]
     if labeled < len(points.pairs):
-        source = own if returned is None else _teacher_values(returned, points, rows, settings)
+        source = own
+        if returned is not OWN:
+            asked = points.unlabeled + (points.batch if points.labels is None else 0)
+            source = teacher_values(returned, settings.output, like=rows, examples=asked, look=look_at_teacher)
         if source is None:
             raise ValueError(
                 f"values have {len(rows)} rows, without those of the batch, whose outputs are the values at the "
@@ -84,13 +109,21 @@ def _label_values(points: Points, rows: Tensor, own: Tensor | None, settings: Pe
     return targets.to(rows.dtype).view(count, 2, -1)
 
 
-def _teacher_values(returned: Any, points: Points, rows: Tensor, settings: PenaltySettings) -> Tensor:
-    """Return what a teacher returned as values, one row for each example that it was asked about."""
-    asked = points.unlabeled + (points.batch if points.labels is None else 0)
-    values = shaped_values(returned, settings.output, points=asked).detach()
-    if values.shape[1:] != rows.shape[1:]:
+def teacher_values(returned: Any, output: Output, *, like: Tensor, examples: int, look: bool) -> Tensor:
+    """Return what a teacher returned as values like those of the model, one row for each example.
+
+    With ``look``, which waits for a GPU, probabilities are refused where logits are expected.
+
+    Raises:
+        TypeError: If the teacher returned nothing, or no tensor of real numbers.
+        ValueError: If the outputs are not those of the model, or were probabilities already.
+    """
+    if returned is None:
+        raise TypeError("the teacher returned None. Does it lack `return`? Its outputs are the targets of the model.")
+    values = shaped_values(returned, output, points=examples, look=look, whose="teacher").detach()
+    if values.shape[1:] != like.shape[1:]:
         raise ValueError(
             f"the teacher's outputs are of shape {tuple(values.shape[1:])} per example, the model's of "
-            f"{tuple(rows.shape[1:])}. Both must have the same outputs."
+            f"{tuple(like.shape[1:])}. Both must have the same outputs."
         )
-    return values.to(rows.dtype)
+    return values.to(like.dtype)

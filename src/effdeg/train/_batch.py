@@ -84,8 +84,10 @@ class TrainingBatch:
         joined = tree_map(join, self.inputs)
         return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count)
 
-    def take_unlabeled(self) -> Tree:
-        """Return the inputs of the unlabeled examples alone."""
+    def take_for_teacher(self, anchor: object) -> Tree:
+        """Return the inputs of the examples that a teacher runs on: all, or with anchored labels those without."""
+        if anchor == "self":
+            return self.inputs
         return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
 
     def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int) -> Tree:
@@ -120,21 +122,25 @@ class TrainingBatch:
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""
         own = self.model_labels
-        if not isinstance(own, Tensor):
-            return
         base = base_model(model)
         framework = framework_of(base)
-        if not framework.leaves_out_ignored(base, own):
+        if isinstance(own, Tensor) and not framework.leaves_out_ignored(base, own):
             raise OwnLossError(
                 "x holds 'labels', from which the model may compute a loss of its own that counts the points too. Take "
                 "them out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
                 "something else, wrap it in a function that takes them under another name."
             )
-        if anchored and self.labels is own and framework.shifts_labels(base):
+        # Soft labels have the shape of the outputs, and were made for them.
+        if anchored and _are_tokens(self.labels) and framework.shifts_labels(base):
             raise ValueError(
                 f"anchor='labels' puts labels where the outputs are, but {type(base).__name__} compares each "
-                "output with the label of the next position. Use anchor='self' or None, or give shifted labels as y."
+                "output with the label of the next position, so that tokens are not its labels. Use anchor='self' or "
+                "anchor=None."
             )
+
+
+def _are_tokens(labels: Any) -> bool:
+    return isinstance(labels, Tensor) and labels.dim() > 1 and not labels.is_floating_point()
 
 
 def check_no_loss(returned: Any) -> None:

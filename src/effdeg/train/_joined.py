@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from effdeg._models.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
+from effdeg._utils.threads import in_this_thread
 from effdeg.train._points import Points
 from effdeg.train._settings import BatchNorm
 
@@ -50,8 +51,8 @@ def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer
     with ExitStack() as stack:
         for name, module in norms.items():
             split = _BatchOnly(name, points, count_apart)
-            stack.callback(module.register_forward_pre_hook(split.before).remove)
-            stack.callback(module.register_forward_hook(split.after).remove)
+            stack.callback(module.register_forward_pre_hook(in_this_thread(split.before)).remove)
+            stack.callback(module.register_forward_hook(in_this_thread(split.after)).remove)
         if at is not None:
             # After the hooks of BatchNorm, which may be the very layer where paths begin.
             layer = find_layer(model, at)

@@ -7,18 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.checked import CheckedModels
 from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.inference import check_has_values
 from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._models.layers import Layer, as_module
 from effdeg._models.outputs import Output, shaped_values
 from effdeg._models.paths import Sampling
-from effdeg._utils.device import is_traced
+from effdeg._utils.device import is_readable
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
 from effdeg.functional._bases import Basis, Weights
 from effdeg.functional._projection import drop_noise, share_of_components
-from effdeg.train._anchors import check_labels, check_teacher, find_ends, run_teacher
+from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
 from effdeg.train._joined import run_joined
@@ -52,10 +54,10 @@ class Penalty(nn.Module):
     ===================  ======  =====  ============  ==========  =======  ===============================
 
     Values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
-    distributions for ``"softmax"``. On a GPU only the first call checks them, because that waits for the GPU; calls
-    inside ``torch.compile`` or the capture of a CUDA graph do not. The first call also refuses outputs that are already
-    probabilities if ``output`` is ``"softmax"``, and class ids if ``output`` is a function that returns something other
-    than probabilities.
+    distributions for ``"softmax"``. On a GPU only the first call with a model checks them, because that waits for the
+    GPU; calls inside ``torch.compile`` or the capture of a CUDA graph do not. The first call with a model or a teacher
+    also refuses outputs that are already probabilities if ``output`` is ``"softmax"`` or ``"sigmoid"``, and class ids
+    if ``output`` is a function that returns something other than probabilities.
 
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -134,7 +136,7 @@ class Penalty(nn.Module):
         super().__init__()
         # In one plain object, so that a layer given as a module does not become a part of this one.
         self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
-        self._looked_at_labels = self._looked_at_outputs = False
+        self._checked_models, self._checked_teachers = CheckedModels(), CheckedModels()
         self._collapse = CollapseWatch()
 
     @classmethod
@@ -250,6 +252,7 @@ class Penalty(nn.Module):
         If the settings name no layer, the paths lie at ``at``.
         """
         at = at if self.settings.at is None else self.settings.at
+        check_has_values(model)
         batch = TrainingBatch.of_call(arguments, keywords, y)
         batch.check_model_labels(model, anchored=self.settings.anchor == "labels")
         if unlabeled is not None:
@@ -267,8 +270,9 @@ class Penalty(nn.Module):
             check_no_loss(returned)
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
-        ends = None if teacher is None else run_teacher(teacher, batch, self.settings)
-        outputs, degree = points.first_rows(returned), self._fit(returned, points, points.total, ends=ends)
+        ends = OWN if teacher is None else run_teacher(teacher, *batch.take_for_teacher(self.settings.anchor))
+        outputs = points.first_rows(returned)
+        degree = self._fit(returned, points, points.total, ends=ends, model=model, teacher=teacher)
         _check_trains(degree, model)
         return outputs, degree
 
@@ -322,7 +326,7 @@ class Penalty(nn.Module):
             if pairs is not None:
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
-        self._check(batch, None, self.settings.at)
+        self._check(batch, self, self.settings.at)
         between, rows = self.settings.at is None, batch.unlabeled
         return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha)
 
@@ -351,15 +355,15 @@ class Penalty(nn.Module):
         """
         return self.settings.draw_pairs(count_examples(x), tensors(x)[0].device)
 
-    def degree(self, values: Any, points: Points, *, ends: Any = None) -> Tensor:
+    def degree(self, values: Any, points: Points, *, ends: Any = OWN) -> Tensor:
         """Compute the effective degree from what a model returned: the second half of a call.
 
         Args:
             values: What the model returned for the batch followed by ``points.inputs``, or for ``points.inputs`` alone.
                 If there are as many points as examples, outputs for the batch alone would be taken for the latter.
             points: The points.
-            ends: What a teacher returned for the examples, instead of the model's own outputs for them: for the batch
-                followed by the unlabeled examples, or, with anchored labels, for the unlabeled ones alone.
+            ends: What a teacher returned for the examples: for the batch followed by the unlabeled examples, or, with
+                anchored labels, for the unlabeled ones alone; by default the model's own outputs for them.
 
         Returns:
             The mean of Σₖ wₖ |cₖ| over paths and outputs, a scalar that carries gradients.
@@ -376,19 +380,20 @@ class Penalty(nn.Module):
             >>> round(penalty.degree(points.inputs, points).item(), 4)  # a straight line from 0 to 2: |c₁| = 1
             1.0
         """
-        return self._fit(values, points, points.total, points.total - points.batch, ends=ends)
+        # The model is not known here: of all that are used in this way, the first is checked.
+        rows = points.total, points.total - points.batch
+        return self._fit(values, points, *rows, ends=ends, model=self, teacher=self)
 
-    def _fit(self, values: Any, points: Points, *possible: int, ends: Any) -> Tensor:
+    def _fit(self, values: Any, points: Points, *possible: int, ends: Any, model: object, teacher: object) -> Tensor:
         """Return the degree of values with any of the possible numbers of rows."""
         settings = self.settings
-        if ends is not None:
+        if ends is not OWN:
             check_teacher(settings, points.unlabeled)
-        look = self._may_look(points.alpha) and not self._looked_at_outputs
+        readable = is_readable(points.alpha)
+        look = readable and model not in self._checked_models
         rows = shaped_values(values, settings.output, points=possible, look=look)
-        if look:
-            self._looked_at_outputs = True
-            if points.labels is not None:
-                check_fitted_by_ids(rows, points.labels.flatten(0, 1), settings.output)
+        if look and points.labels is not None:
+            check_fitted_by_ids(rows, points.labels.flatten(0, 1), settings.output)
         pairs, nodes = points.alpha.shape
         along = rows[-len(points) :].reshape(pairs, len(points) // pairs, -1)
         if points.unlabeled:
@@ -396,11 +401,21 @@ class Penalty(nn.Module):
             between = along[-settings.count_pairs(points.unlabeled) :].flatten(0, 1)
             self._collapse.look(rows[: -len(points)][-points.unlabeled_rows :] if points.unlabeled_rows else between)
         if along.shape[1] < nodes:
-            look = points.labels is not None and self._may_look(points.labels)
-            outer = find_ends(rows, points, settings, returned=ends, look=look)
-            if look:
-                self._looked_at_labels = True
+            look_at_labels = points.labels is not None and self._may_look(points.labels, model)
+            look_at_teacher = readable and ends is not OWN and teacher not in self._checked_teachers
+            outer = find_ends(
+                rows,
+                points,
+                settings,
+                returned=ends,
+                look_at_labels=look_at_labels,
+                look_at_teacher=look_at_teacher,
+            )
+            if look_at_teacher:
+                self._checked_teachers.add(teacher)
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
+        if look:
+            self._checked_models.add(model)
         components = settings.count_components(along.shape[-1])
         if components is not None:
             along = drop_noise(project(along, components), along)
@@ -426,14 +441,12 @@ class Penalty(nn.Module):
         batch.check_examples(model, between=at is None)
         check_labels(batch, self.settings)
         anchored = self.settings.anchor == "labels"
-        if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels):
+        if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
             check_soft_labels(batch.labels, self.settings.output)
 
-    def _may_look(self, values: Tensor) -> bool:
-        """Return whether to read values: on a GPU, which has to be waited for, only until labels were read once."""
-        if is_traced() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return False
-        return not (values.is_cuda and self._looked_at_labels)
+    def _may_look(self, labels: Tensor, model: object) -> bool:
+        """Return whether to read labels: on a GPU, which has to be waited for, only in the first call with a model."""
+        return is_readable(labels) and not (labels.is_cuda and model in self._checked_models)
 
 
 def _check_trains(degree: Tensor, model: object) -> None:

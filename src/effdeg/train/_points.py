@@ -9,7 +9,7 @@ from torch import Tensor
 from effdeg._models.paths import interpolate
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
-from effdeg._utils.tree import Tree, has_rows, take, tensors, tree_map
+from effdeg._utils.tree import Tree, check_dense, has_rows, take, tensors, tree_map
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._settings import PenaltySettings
 
@@ -90,6 +90,8 @@ class Points:
 
         def cut(leaf: Any) -> Any:
             nonlocal found
+            if isinstance(leaf, Tensor):
+                check_dense("the model's outputs", leaf)
             if not has_rows(leaf, self.total):
                 return leaf
             found = True
