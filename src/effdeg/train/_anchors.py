@@ -50,7 +50,7 @@ def run_teacher(teacher: Callable[..., Any], batch: TrainingBatch, settings: Pen
     """Run a teacher on the examples whose outputs are the values at ends of paths."""
     arguments, keywords = batch.inputs if settings.anchor == "self" else batch.take_unlabeled()
     with torch.no_grad():
-        return teacher(*arguments, **keywords)
+        return teacher(*arguments.values(), **keywords)
 
 
 def find_ends(rows: Tensor, points: Points, settings: PenaltySettings, *, returned: Any, look: bool) -> Tensor:
