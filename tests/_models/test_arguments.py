@@ -197,6 +197,9 @@ def test_other_positions_of_parameters():
     )
     gpt = transformers.GPT2ForSequenceClassification(config)
     run = partial(effdeg.measure, gpt, at="transformer.wte", **FAST)
-    assert torch.equal(run(TensorDataset(IDS, MASK, Y)).per_path, run(NAMED).per_path)
+    ids, mask = IDS.flip(1), MASK.flip(1)  # padded on the left, where words would see the padding
+    expected = run({"input_ids": ids, "attention_mask": mask})
+    assert not torch.equal(run(ids).per_path, expected.per_path)
+    assert torch.equal(run(TensorDataset(ids, mask, Y)).per_path, expected.per_path)
     with pytest.raises(TypeError, match=r"it is not clear.*\{'input_ids': …, 'attention_mask': …, 'labels': …\}"):
         run(TensorDataset(IDS, MASK))
