@@ -157,6 +157,8 @@ def test_what_no_parameter_takes_is_noted():
     measured = effdeg.measure(mlp(), TensorDataset(X, Y, EXTRA), **FAST)
     assert torch.equal(measured.per_path, effdeg.measure(mlp(), X, **FAST).per_path)
     assert "of each item of the data, [2] (6,) is not used" in str(measured)
+    two = effdeg.measure(mlp(), TensorDataset(X, Y, Y, torch.zeros(N, 3, 2)), **FAST)
+    assert "of each item of the data, [2] (), [3] (3, 2) are not used" in str(two)
     # One number per example is no mask.
     assert "[2] () is not used" in str(effdeg.measure(Masked(), TensorDataset(X, Y, Y), **FAST))
     assert not effdeg.measure(mlp(), TensorDataset(X, Y), **FAST).settings.notes

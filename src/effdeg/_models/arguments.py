@@ -12,7 +12,7 @@ from effdeg._models.examples import LABELS, check_finite, describe_shapes, is_pl
 from effdeg._models.layers import as_module, base_model
 from effdeg._models.paths import hides_ones, is_mask
 from effdeg._utils.checks import shorten
-from effdeg._utils.tree import Tree, named_tensors, tensors
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
 
 
 class Parameter(NamedTuple):
@@ -204,8 +204,8 @@ class ItemReader:
             inputs = named if any("mask" in name.lower() for name in named) else inputs
         labels, *unused = item[count:] or [None]
         if tensors(unused):
-            after = _describe_entries(item).split(", ")[count + 1 :]
-            note = f"of each item of the data, {', '.join(after)} {'is' if len(after) == 1 else 'are'} not used."
+            shapes = _describe_entries({f"[{place}]": entry for place, entry in enumerate(item) if place > count})
+            note = f"of each item of the data, {shapes} {'is' if len(unused) == 1 else 'are'} not used."
         return Item(inputs, labels, note)
 
     def _unclear(self, item: Sequence[Any]) -> TypeError:
@@ -220,9 +220,9 @@ class ItemReader:
         names = sorted(names, key=lambda name: "mask" not in name)[: max(1, len(item) - 2)]
         entries = ", ".join(f"{name!r}: …" for name in (first, *names))
         return TypeError(
-            f"each item of the data holds {_describe_entries(item)}, and it is not clear which entries are inputs "
-            f"of the model and which are labels: {takes}. Instead of tuples give dicts by the names of its parameters, "
-            f"{{{entries}, 'labels': …}}, without what the model does not take."
+            f"each item of the data holds {_describe_entries(tuple(item))}, and it is not clear which entries are "
+            f"inputs of the model and which are labels: {takes}. Instead of tuples give dicts by the names of its "
+            f"parameters, {{{entries}, 'labels': …}}, without what the model does not take."
         )
 
 
@@ -246,8 +246,9 @@ def note_possible_masks(inputs: Tree) -> str | None:
     )
 
 
-def _describe_entries(item: Sequence[Any]) -> str:
-    return describe_shapes(tuple(entry[0] if isinstance(entry, Tensor) and entry.dim() else entry for entry in item))
+def _describe_entries(entries: Tree) -> str:
+    """List the shapes of one item's entries, given a batch of them."""
+    return describe_shapes(map_tensors(lambda leaf: leaf[0] if leaf.dim() and len(leaf) else leaf, entries))
 
 
 def _note_passed(names: Collection[str]) -> str:
