@@ -197,6 +197,27 @@ def test_bad_numbers_in_a_data_set_are_named_by_index(wrap):
         effdeg.measure(mlp(), data, paths=100, nodes=8, degree=4)
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda x: x, lambda x: {"input": x}, lambda x: [(row, 0) for row in x], lambda x: iter([x])],
+    ids=["array", "dict", "examples", "batches"],
+)
+def test_a_masked_array_is_refused(wrap):
+    with pytest.raises(TypeError, match=r"masked array of numpy.*x.filled\(0.0\).*x.compressed\(\)"):
+        effdeg.measure(never, wrap(np.ma.masked_greater(X.numpy(), 1.0)), **FAST)
+
+
+def test_labels_that_are_no_tensors_do_no_harm():
+    boxes = [torch.ones(index % 3, 4) for index in range(len(X))]
+    expected = effdeg.measure(mlp(), X, **FAST)
+    for labels in (boxes, [{"boxes": each} for each in boxes], list("ab" * 15), [[1] * (i % 4) for i in range(30)]):
+        for data in (
+            Recording(lambda index, labels=labels: (X[index], labels[index])),
+            zip([X], [labels], strict=True),
+        ):
+            assert torch.equal(effdeg.measure(mlp(), data, **FAST).per_path, expected.per_path)
+
+
 def test_a_check_in_parts_finds_the_same(monkeypatch):
     monkeypatch.setattr(examples_module, "_CHECKED_AT_ONCE", 13)
     with pytest.raises(ValueError, match=r"in example 17 \(and in 1 more of the 30"):

@@ -1,5 +1,6 @@
 """A trial finds models whose rows depend on each other, says so once, and changes nothing."""
 
+import re
 import warnings
 
 import numpy as np
@@ -221,7 +222,39 @@ def test_a_model_that_cannot_run_small_batches_is_measured():
             raise RuntimeError("exported for 40")
         return x
 
-    assert effdeg.measure(model, X, batch_size=40, **FAST).value > 0
+    measured = effdeg.measure(model, X, batch_size=40, **FAST)
+    assert measured.value > 0
+    assert not measured.settings.notes  # since it was tried on 40
+
+
+def test_a_graph_inside_a_model_is_a_dependence_though_it_fails_on_other_sizes():
+    neighbors = torch.arange(40).roll(1)
+
+    def model(x):
+        return x + x[neighbors]
+
+    with pytest.warns(UserWarning, match="depend on the other examples in its batch"):
+        effdeg.measure(model, X, batch_size=40, **FAST)
+
+
+def test_a_trial_that_fails_is_noted():
+    calls = []
+
+    def model(x):
+        calls.append(len(x))
+        if len(calls) < 3:
+            raise RuntimeError("no graph for\nthis batch")
+        return x
+
+    measured = effdeg.measure(model, X, batch_size=40, **FAST)
+    assert calls[:2] == [8, 40]
+    reason = (
+        r"could not be checked: the model failed on 40 points \(RuntimeError: no graph for this batch\). If they do"
+    )
+    assert re.search(reason, str(measured))
+    calls.clear()
+    with pytest.warns(UserWarning, match=reason):
+        effdeg.proxies.effective_degree(model, X, batch_size=40, **FAST)
 
 
 def test_a_compiled_model_is_not_compiled_for_the_trial():

@@ -96,6 +96,16 @@ def test_weights_that_do_not_fit(tmp_path):
         load_model("tests.cli.networks:small", tmp_path / "empty.pt")
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool])
+def test_quantized_weights_are_not_taken_for_numbers(tmp_path, dtype):
+    state = networks.normalized().state_dict() | {
+        "0.weight": torch.zeros_like(networks.normalized()[0].weight).to(dtype)
+    }
+    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "quantized.pt")
+    with pytest.raises(ValueError, match=r"holds integers where .*\(0.weight in \w+\).*save the weights in floating"):
+        load_model("tests.cli.networks:normalized", tmp_path / "quantized.pt")
+
+
 def test_files_that_are_not_weights(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
     with pytest.raises(ValueError, match=r"text.pt is not a file that torch.save wrote, or it is damaged\.$"):

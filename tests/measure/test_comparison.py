@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -264,3 +265,34 @@ def test_every_bar_is_named_and_numbered(capsys):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def first(returned):
+    return returned[:, :1]
+
+
+def make_output(column):
+    return lambda returned: returned[:, column : column + 1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda returned: returned[:, :1], lambda returned: returned[:, 1:2]),
+        (make_output(0), make_output(1)),
+        (partial(torch.select, dim=1, index=0), partial(torch.select, dim=1, index=1)),
+        (nn.Linear(4, 1), nn.Linear(4, 1)),
+        (first, lambda returned: returned[:, :1]),
+    ],
+    ids=["lambdas", "closures", "partial", "modules", "name and lambda"],
+)
+def test_different_functions_are_different_outputs(one, other):
+    def measure(output):
+        return effdeg.measure(mlp(), X, output=output, **FAST)
+
+    with pytest.raises(ValueError, match=r"They differ in output: .* and .*define it once"):
+        effdeg.Comparison.of({"a": measure(one), "b": measure(other)})
+    for same in (one, other):
+        assert effdeg.Comparison.of({"a": measure(same), "b": measure(same)}).ranking == ["a", "b"]
+    assert effdeg.compare({"a": mlp(), "b": mlp()}, X, output=one, **FAST).ranking == ["a", "b"]
+    assert measure(first).settings.output == "first"

@@ -2,12 +2,15 @@ import dataclasses
 import errno
 import json
 import math
+import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from scipy import stats
+from torch import nn
 
 import effdeg
 from tests.models import mlp
@@ -128,6 +131,28 @@ def test_a_constant_is_called_constant(constant, output, dtype):
     measured = effdeg.measure(lambda x: x.new_full((len(x), 3), constant), X.to(dtype), paths=20, output=output)
     assert measured.value < 1e-9
     assert measured.warnings() == ["note: the outputs are constant along the paths, up to rounding."]
+
+
+@pytest.mark.parametrize("basis", ["chebyshev", "legendre"])
+@pytest.mark.parametrize("offset", [1e5, 3e5, 1e6])
+def test_what_an_offset_costs_in_float32_is_noted(offset, basis):
+    model = mlp()
+    nn.init.constant_(model[-1].bias, offset)
+    run = partial(effdeg.measure, model, 10 * X, output="identity", paths=50, basis=basis)
+    measured, exact = run(), run(dtype=torch.float64)
+    error = (measured.value - exact.value) / measured.value
+    assert error > 0.01
+    notes = "".join(measured.warnings())
+    found = re.search(
+        r"are rounded to float32, which adds roughly \S+ to the value \((\d+)% of it\). Use dtype=torch.float64", notes
+    )
+    if found:
+        assert error / 2 < int(found[1]) / 100 < 2 * error
+    else:
+        assert "vary along the paths by no more than their rounding to float32: the value is noise" in notes
+        assert error > 0.6
+    assert "constant" not in notes
+    assert "rounded" not in "".join(exact.warnings())
 
 
 def test_a_small_variation_on_a_large_offset_is_no_constant():

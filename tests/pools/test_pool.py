@@ -480,3 +480,12 @@ def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"needs ray: pip install 'effdeg\[ray\]'"):
         measure_pool(mlp(), [folder], data, ray="auto", **FAST)
+
+
+def test_a_quantized_checkpoint_is_left_out(tmp_path):
+    state = mlp().state_dict()
+    torch.save(state, tmp_path / "whole.pt")
+    torch.save({name: (100 * each).to(torch.int8) for name, each in state.items()}, tmp_path / "quantized.pt")
+    with pytest.warns(UserWarning, match=r"quantized.*holds integers where Sequential has floating-point weights"):
+        rows = measure_pool(mlp(), [tmp_path], torch.randn(20, 6), **FAST)
+    assert [row["model"] for row in rows] == ["whole"]

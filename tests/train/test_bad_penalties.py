@@ -36,6 +36,8 @@ from tests.models import Unexpected, mlp
         ({"end_gradients": True}, ValueError, "Use anchor='self', or leave end_gradients out"),
         ({"weights": "squares"}, ValueError, "Did you mean 'square'"),
         ({"weights": [0, 0, 1]}, ValueError, "are 3 numbers; polynomials of degree 3 need 4"),
+        ({"weights": np.ones((4, 4))}, TypeError, "must be a number, zero or positive"),
+        ({"weights": np.float64(2)}, TypeError, "'square', or a list of 4 numbers"),
         ({"weights": 2}, TypeError, "'square', or a list of 4 numbers"),
         ({"normalized": "no"}, TypeError, "normalized='no' must be True or False"),
         ({"generator": 0}, TypeError, r"generator=torch.Generator\(\).manual_seed\(0\)"),

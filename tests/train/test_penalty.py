@@ -235,7 +235,8 @@ def test_the_papers_configurations():
     assert repr(Penalty.precise()) == precise
     assert Penalty.efficient(components=3, pairs=512).settings.components == 3
     curvature = "Penalty(degree=3, nodes=4, pairs=0.5, anchor='self', weights=(0.0, 0.0, 2.0, 3.0))"
-    assert repr(Penalty(anchor="self", weights=[0, 0, 2, 3])) == curvature
+    for weights in ([0, 0, 2, 3], np.array([0, 0, 2, 3]), np.array([0, 0, 2, 3], np.float32)):
+        assert repr(Penalty(anchor="self", weights=weights)) == curvature
     points = Penalty.precise().points(X, Y)
     assert len(points) == 12 * 13
     assert points.alpha[0, 0] == pytest.approx(0.0027, abs=5e-5)  # labels stand here, a little inside of the path

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -41,7 +41,10 @@ class Examples(Protocol):
         """Count the examples."""
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return the examples of these indices as one batch, a tree of tensors with the examples first."""
+        """Return the examples of these indices as one batch, a tree of tensors with the examples first.
+
+        A tuple holds inputs and, if it has more than one entry, labels or more: see ``split_item``.
+        """
 
 
 def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
@@ -49,10 +52,10 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
 
     Inputs are a tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
     map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or a list
-    of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, whose first
-    entry is used, or mappings, whose labels (:data:`LABELS`) are left out; if ``labeled``, labels are kept, which
-    may be a list, and :func:`split_labels` splits a fetched batch. Other lists are refused: their entries may be
-    examples or batches.
+    of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, or mappings
+    with labels (:data:`LABELS`); if ``labeled``, which allows labels to be a list, so may a tuple or mapping itself.
+    What the entries of a fetched batch are, :func:`effdeg._models.arguments.split_item` decides with the model. Other
+    lists are refused: their entries may be examples or batches.
 
     Only the drawn examples of a map-style data set are read. An iterable is read to its end, which must come before
     :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
@@ -71,8 +74,8 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     if isinstance(inputs, np.memmap) or (isinstance(inputs, data.Dataset) and hasattr(inputs, "__len__")):
         return _DataSet(inputs, labeled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
-        tree = tree_map(lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
-        return Batch(tree, labeled=labeled)
+        tree = tree_map(lambda leaf: _from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
+        return Batch(tree, has_items=labeled)
     if isinstance(inputs, list):
         return _from_list(inputs, labeled)
     if isinstance(inputs, str | os.PathLike):
@@ -99,9 +102,9 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
 
 
 class Batch:
-    """Examples in memory as one batch, which may have labels."""
+    """Examples in memory as one batch: inputs of a model, or items of a data set, which may have labels."""
 
-    def __init__(self, batch: Tree, *, labeled: bool = False) -> None:
+    def __init__(self, batch: Tree, *, has_items: bool = False) -> None:
         _check_storage(batch)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
@@ -110,20 +113,21 @@ class Batch:
             advice = " For tensors, call the tokenizer with padding=True, return_tensors='pt'." if tokens else ""
             raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {found}.{advice}")
         if len(lengths) > 1:
-            inputs, labels = split_labels(batch) if labeled else (batch, None)
+            inputs, labels = split_labels(batch) if has_items else (batch, None)
             counts = {len(leaf) for leaf in tensors(inputs)}
             if isinstance(labels, Tensor) and len(counts) == 1:
                 raise ValueError(f"there are {counts.pop()} examples, but {len(labels)} labels: each needs one.")
             found = describe_shapes(batch)
             raise ValueError(f"inputs disagree on the number of examples, their first dimension: {found}.")
-        _check_finite(split_labels(batch)[0] if labeled else batch)
-        self._batch, self._length = batch, lengths.pop()
+        check_finite(split_labels(batch)[0] if has_items else batch)
+        self._batch, self._length, self._has_items = batch, lengths.pop(), has_items
 
     def __len__(self) -> int:
         return self._length or 0
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        return take(self._batch, torch.as_tensor(indices, device="cpu"))
+        rows = take(self._batch, torch.as_tensor(indices, device="cpu"))
+        return rows if self._has_items else (rows,)
 
 
 class _DataSet:
@@ -138,7 +142,7 @@ class _DataSet:
     def fetch(self, indices: Sequence[int]) -> Tree:
         items = [self._items[int(index)] for index in indices]
         if self._collate is None:
-            batch = _stack([_read_item(item, self._labeled) for item in items])
+            batch = _join([_read_item(item, self._labeled) for item in items], _stack, self._labeled)
         else:
             try:
                 collated = self._collate(items)
@@ -151,8 +155,9 @@ class _DataSet:
                     "one shape (pad text to one length, resize images to one size)."
                 ) from error
             batch = _read_item(collated, self._labeled)
-        _check_storage(batch)
-        _check_finite(split_labels(batch)[0] if self._labeled else batch, indices)
+        inputs = split_labels(batch)[0]
+        _check_storage(batch if self._labeled else inputs)
+        check_finite(inputs, indices)
         return batch
 
 
@@ -162,7 +167,7 @@ def _check_storage(batch: Tree) -> None:
         check_plain(entry("inputs", name), leaf)
 
 
-def _check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
+def check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
     """Raise, naming the example, if inputs are NaN or infinite; ``indices`` are those of the rows in the data set."""
     for name, leaf in named_tensors(inputs):
         if not (leaf.is_floating_point() or leaf.is_complex()):
@@ -246,7 +251,7 @@ def _innermost(entry: Any) -> Any:
 
 def _has_one_label(item: Any) -> bool:
     """Return whether an item is a single example, as a single label shows."""
-    pair = isinstance(item, tuple | list) and not hasattr(item, "_fields") and len(item) > 1
+    pair = is_plain_tuple(item) and len(item) > 1
     if not isinstance(item, Mapping) and (not pair or isinstance(item[0], int | float | np.generic)):
         return False
     label = split_labels(item)[1]
@@ -266,7 +271,7 @@ def _check_batch(item: Any) -> Any:
 
 def _from_stream(stream: data.IterableDataset[Any], labeled: bool) -> Examples:
     read = _read(stream, labeled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
-    return Batch(_stack(read), labeled=labeled)
+    return Batch(_join(read, _stack, labeled), has_items=True)
 
 
 def _from_batches(batches: Iterable[Any], labeled: bool) -> Examples:
@@ -275,14 +280,14 @@ def _from_batches(batches: Iterable[Any], labeled: bool) -> Examples:
 
     read = _read(batches, labeled, count=count, advice="itertools.islice(inputs, 10)")
     try:
-        joined = concatenate(read)
+        joined = _join(read, concatenate, labeled)
     except (RuntimeError, ValueError, KeyError) as error:
         shapes = sorted({describe_shapes(batch) for batch in read})
         raise ValueError(
             f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
             "shape (pad text to one length, resize images to one size)."
         ) from error
-    return Batch(joined, labeled=labeled)
+    return Batch(joined, has_items=True)
 
 
 def _read(items: Iterable[Any], labeled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
@@ -319,27 +324,57 @@ def _stack(examples: list[Tree]) -> Tree:
     return map_tensors(stack, *examples)
 
 
-def split_labels(batch: Tree) -> tuple[Tree, Tensor | None]:
-    """Split a labeled batch into inputs and labels: a pair by position, a mapping by the names of its entries."""
-    if isinstance(batch, tuple | list) and not hasattr(batch, "_fields") and len(batch) > 1:
-        return batch[0], batch[1]
-    labels = next((batch[name] for name in batch if name in LABELS), None) if isinstance(batch, Mapping) else None
-    return _drop_labels(batch), labels
+def _join(items: list[Tree], join: Callable[[list[Tree]], Tree], labeled: bool) -> Tree:
+    """Join items or batches; what follows the inputs becomes None where it cannot be joined, unless it must be."""
+    if labeled or not all(is_plain_tuple(item) and len(item) == len(items[0]) > 1 for item in items):
+        return join(items)
+    inputs, *rest = zip(*items, strict=True)
+    joined = join(list(inputs))
+    count = next((len(leaf) for leaf in tensors(joined) if leaf.dim()), None)
+
+    def try_join(entries: tuple[Tree, ...]) -> Tree:
+        try:
+            together = join(list(entries))
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # such as boxes in images
+            return None
+        return together if all(has_rows(leaf, count or 0) for leaf in tensors(together)) else None
+
+    return joined, *map(try_join, rest)
+
+
+def is_plain_tuple(item: Any) -> TypeGuard[Sequence[Any]]:
+    """Return whether an item has entries by position alone: a tuple or list without names."""
+    return isinstance(item, tuple | list) and not hasattr(item, "_fields")
+
+
+def split_labels(item: Any) -> tuple[Any, Any]:
+    """Return the first entry of a tuple and the second, or a mapping without labels and these, whatever the model."""
+    if is_plain_tuple(item):
+        return item[0], item[1] if len(item) > 1 else None
+    labels = next((item[name] for name in item if name in LABELS), None) if isinstance(item, Mapping) else None
+    return drop_labels(item), labels
+
+
+def drop_labels(item: Any) -> Any:
+    """Return a mapping without labels; anything else as it is."""
+    return {key: item[key] for key in item if key not in LABELS} if isinstance(item, Mapping) else item
 
 
 def _read_item(item: Any, labeled: bool) -> Tree:
-    """Return the tensors of an item or a batch, with or without labels."""
-    return _as_tensors(item if labeled else _drop_labels(item))
+    """Return the tensors of an item or a batch; labels are left out of a mapping unless they are needed."""
+    if is_plain_tuple(item) and not item:
+        raise ValueError("inputs hold an empty item: expected examples, or (examples, labels).")
+    if not is_plain_tuple(item):
+        return _as_tensors(item if labeled else drop_labels(item))
+    return _as_tensors(item[0]), *(map(_as_tensors, item[1:]) if labeled else map(_try_as_tensors, item[1:]))
 
 
-def _drop_labels(item: Any) -> Any:
-    if isinstance(item, tuple | list) and not hasattr(item, "_fields"):
-        if not item:
-            raise ValueError("inputs hold an empty item: expected examples, or (examples, labels).")
-        return item[0]
-    if isinstance(item, Mapping):
-        return {key: value for key, value in item.items() if key not in LABELS}
-    return item
+def _try_as_tensors(labels: Tree) -> Tree:
+    """Convert what follows the inputs, or return None where that is not possible, such as for words."""
+    try:
+        return _as_tensors(labels)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _as_tensors(tree: Tree) -> Tree:
@@ -355,7 +390,9 @@ def _as_tensors(tree: Tree) -> Tree:
     _refuse_pillow(tree)
 
     def convert(leaf: Any) -> Any:
-        return torch.as_tensor(leaf, device="cpu") if isinstance(leaf, np.ndarray | np.generic | int | float) else leaf
+        if isinstance(leaf, np.ndarray):
+            return _from_numpy(leaf)
+        return torch.as_tensor(leaf, device="cpu") if isinstance(leaf, np.generic | int | float) else leaf
 
     return tree_map(convert, tree)
 
@@ -368,6 +405,16 @@ def _refuse_pillow(tree: Tree) -> None:
             "torch.from_numpy(numpy.array(image.convert('RGB')))"
             ".permute(2, 0, 1) / 255, or give the data set transform=torchvision.transforms.ToTensor()."
         )
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"inputs are a masked array of numpy, of shape {array.shape}, and a tensor has no mask. Write what the "
+            "model should see in place of masked values, x.filled(0.0); for a single array of one dimension, "
+            "x.compressed() leaves them out."
+        )
+    return torch.as_tensor(array, device="cpu")
 
 
 def describe_shapes(tree: Tree) -> str:
@@ -386,7 +433,7 @@ def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, 
         if twice := sorted(set(inputs) & set(more)):
             raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
         return (), {**inputs, **more}
-    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+    if is_plain_tuple(inputs):
         return tuple(inputs), more
     return (inputs,), more
 

@@ -29,25 +29,41 @@ def warn_of_dependent_rows(
     *,
     count: int,
     most: int,
-) -> None:
+) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
-    ``count`` is the number of paths, ``most`` the largest number of points in a batch. The model's buffers and all
-    random states are left as they are. ``keep`` selects the outputs that count, by default as :func:`as_values` does.
+    ``count`` is the number of paths, ``most`` the number of points in a batch of the measurement. The model's buffers
+    and all random states are left as they are. ``keep`` selects the outputs that count, by default as :func:`as_values`
+    does. A model that cannot be run on a few points is tried on ``most``; if that fails, too, return a note on it.
     """
-    points = min(POINTS, most)
-    if points < 2:
-        return
+    if min(POINTS, most) < 2:
+        return None
 
     def run(rows: Tensor, alpha: Tensor) -> Tree:
         # The same random numbers for every batch: dropout that was left on is no dependence.
         with seed_everything(0), eager():
             returned, replaced = paths.run(rows, alpha)
+            points = len(rows)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
 
     with runner.isolate():
-        dependence, noise = measure_dependence(run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps)
+        for points in dict.fromkeys((min(POINTS, most), most)):
+            try:
+                dependence, noise = measure_dependence(
+                    run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps
+                )
+                break
+            except (
+                Exception
+            ) as error:  # the measurement itself will raise it, with the proper message, if it is general
+                problem = f"the model failed on {points} points ({type(error).__name__}: {error})"
+        else:
+            reason = " ".join(problem.split())
+            return (
+                "whether the outputs for an example depend on the other examples of its batch could not be checked: "
+                f"{reason[:200]}. If they do, the result depends on batch_size=."
+            )
     name = type(runner.model).__name__
     if dependence:
         warnings.warn(
@@ -66,6 +82,7 @@ def warn_of_dependent_rows(
             "state from call to call (pass a function that resets it before each).",
             stacklevel=2,
         )
+    return None
 
 
 def measure_dependence(
@@ -73,9 +90,9 @@ def measure_dependence(
 ) -> tuple[float, float]:
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
-    Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding or
-    if the model cannot be run on such small batches; the first also if the outputs change from run to run, by noise or
-    by a state that the model keeps, which the second then tells.
+    Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding;
+    the first also if the outputs change from run to run, by noise or by a state that the model keeps, which the second
+    then tells.
 
     Two batches of the same size share their first and last point; those between are other points, or copies of the last
     one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a dependence on later
@@ -91,22 +108,20 @@ def measure_dependence(
     one = rows, alpha.index_fill(0, between, 0.0)
     other = rows.index_fill(0, between, int(rows[-1])), alpha.index_fill(0, between, 2 / 3)
 
-    def try_run(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
-        try:
-            returned = run(*batch)
-        except Exception:  # the measurement itself will raise it, with the proper message
-            return []
-        kept = [each for each in tensors(returned) if each.is_floating_point() and each.dim() and len(each) == points]
+    def run_batch(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
+        kept = [
+            each for each in tensors(run(*batch)) if each.is_floating_point() and each.dim() and len(each) == points
+        ]
         return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in kept]
 
-    first, second = try_run(one), try_run(other)
+    first, second = run_batch(one), run_batch(other)
     if len(first) != len(second):
         return 0.0, 0.0
     dependence = _largest_change(first, second, shared, shared, eps)
     equal = rows.new_tensor(range(int(between[0]), points))
     noise = _largest_change(second, second, equal[:-1], equal[1:], eps)
     # Outputs that change from run to run anyway show nothing about the rest of the batch.
-    if dependence and (change := _largest_change(first, try_run(one), shared, shared, eps)):
+    if dependence and (change := _largest_change(first, run_batch(one), shared, shared, eps)):
         return 0.0, max(noise, change)
     return dependence, noise
 

@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -74,9 +76,28 @@ def check_output(output: Output) -> None:
         check_choice("output", output, ("softmax", "sigmoid", "identity"))
 
 
+_TOKENS: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()
+
+
 def output_name(output: Output) -> str:
-    """Return the name of the output for a record of the settings."""
-    return output if isinstance(output, str) else getattr(output, "__name__", repr(output))
+    """Return the name of the output for messages."""
+    return output if isinstance(output, str) else getattr(output, "__name__", type(output).__name__)
+
+
+def identify_output(output: Output) -> str:
+    """Return a name of the output for a record of the settings, which two different functions do not share.
+
+    A lambda, a function with variables of its surroundings, and an object have no name that says what they compute: a
+    random number follows theirs, the same one for the same object.
+    """
+    named = getattr(output, "__name__", "<lambda>") != "<lambda>" and not getattr(output, "__closure__", None)
+    if isinstance(output, str) or named:
+        return output_name(output)
+    try:
+        token = _TOKENS.setdefault(output, uuid4().hex[:8])
+    except TypeError:  # neither hashable nor weakly referenced
+        token = f"{id(output):x}"
+    return f"{output_name(output)} {token}"
 
 
 def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:

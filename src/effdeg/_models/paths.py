@@ -96,11 +96,16 @@ def _join(name: str, one: Any, other: Any) -> Any:
     if not isinstance(one, Tensor) or not (floating or is_mask(name, one)):
         return one
     largest = torch.maximum(one, other)
-    if "pad" not in innermost_key(name) and "ignore" not in innermost_key(name):
+    if not hides_ones(name):
         return largest
     # A padding mask is True where it hides; one that is added to scores is negative there.
     smallest = torch.minimum(one, other)
     return torch.where(smallest < 0, largest, smallest) if floating else smallest
+
+
+def hides_ones(name: str) -> bool:
+    """Return whether a mask hides where it is 1, as a padding mask does, by its name."""
+    return "pad" in innermost_key(name) or "ignore" in innermost_key(name)
 
 
 def innermost_key(name: str) -> str:

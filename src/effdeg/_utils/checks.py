@@ -70,6 +70,7 @@ def check_degree_weights(weights: object, degree: int) -> Any:
     if isinstance(weights, str):
         check_choice("weights", weights, ("degree", "square"))
         return weights
+    weights = weights.tolist() if hasattr(weights, "tolist") else weights  # an array of numpy
     if not isinstance(weights, Sequence):
         raise TypeError(f"weights={weights!r} must be 'degree', 'square', or a list of {degree + 1} numbers.")
     numbers = tuple(check_number("weights", each, "they weigh the degrees", zero=True) for each in weights)

@@ -15,14 +15,17 @@ class Batches:
     def __init__(self, size: int | None, device: torch.device | None) -> None:
         self.size = size or (256 if device is None or device.type == "cpu" else 1024)
 
+    def next_size(self, remaining: int) -> int:
+        """Return the size of the next batch if this many examples remain, such that all batches are about equal."""
+        # 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
+        return -(-remaining // -(-remaining // self.size))
+
     def run(self, run: Callable[[slice], T], total: int) -> list[T]:
         """Run a function on ``total`` examples, one batch after another, and return the list of its results."""
         kept: list[T] = []
         done = 0
         while done < total:
-            # Even batches: 3,200 points at a batch size of 1,024 run as four times 800, not three times 1,024 and 128.
-            batches = -(-(total - done) // self.size)
-            part = slice(done, done + -(-(total - done) // batches))
+            part = slice(done, done + self.next_size(total - done))
             try:
                 kept.append(run(part))
                 done = part.stop

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.arguments import name_arguments
 from effdeg._models.examples import as_arguments, count_examples, examples_only
 from effdeg._models.layers import FoundLayer, Layer, as_module, find_layer, replace_output
 from effdeg._models.paths import check_real
@@ -99,7 +100,8 @@ def _run(
     mixing = draw(device=hidden.device)
     mixed = mixing.mix(hidden)
     with replaced(lambda _: mixed):
-        outputs = model(*mixing.join_masks(arguments), **mixing.join_masks(keywords))
+        named = mixing.join_masks(name_arguments(arguments, model))
+        outputs = model(*named.values(), **mixing.join_masks(keywords))
     return outputs, mixing, hidden.dtype
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import as_arguments, count_examples, examples_only
+from effdeg._models.arguments import name_arguments
+from effdeg._models.examples import as_arguments, count_examples, examples_only, is_plain_tuple
 from effdeg._models.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
 from effdeg._models.paths import check_real, is_mask
 from effdeg._utils.checks import check_generator
@@ -75,7 +76,7 @@ def manifold_mixup(
     batch = count_examples(x)
     check_labels(y, batch, classes)
     check_real(examples_only(x, batch), "x")
-    _check_no_masks(examples_only(x, batch))
+    _check_no_masks(examples_only(name_arguments(x, model) if is_plain_tuple(x) else x, batch))
     if any(each is None for each in at):
         check_mixable(x, batch)
     layers = [None if each is None else find_layer(model, each) for each in at]

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.arguments import name_arguments
 from effdeg._models.examples import as_arguments, count_examples, examples_only
 from effdeg._models.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
 from effdeg._models.paths import check_real
@@ -111,12 +112,12 @@ class R3F(nn.Module):
         rows = count_examples(call)
         check_real(examples_only(call, rows), "x")
         if self.at is None:
-            returned = run_joined(model, call, self._move_inputs(call, rows))
+            returned = run_joined(model, call, self._move_inputs(model, call, rows))
         else:
             returned = _run_at(find_layer(model, self.at), model, call, rows, self._move)
         return returned[0], symmetric_divergence(*returned, rows)
 
-    def _move_inputs(self, call: Call, rows: int) -> Call:
+    def _move_inputs(self, model: Callable[..., Any], call: Call, rows: int) -> Call:
         """Return a batch with noise."""
         found = False
 
@@ -127,13 +128,13 @@ class R3F(nn.Module):
             found = True
             return self._move(leaf)
 
-        moved: Call = named_map(move, call)
+        arguments, keywords = named_map(move, (name_arguments(call[0], model), call[1]))
         if not found:
             raise TypeError(
                 "x holds no floating-point tensor to add noise to. Convert images to floating point (images.float() / "
                 "255); for token ids add noise at the embeddings, at=…, such as at=model.get_input_embeddings()."
             )
-        return moved
+        return tuple(arguments.values()), keywords
 
     def _move(self, values: Tensor) -> Tensor:
         """Return a tensor with noise, which is added in float32 or better."""

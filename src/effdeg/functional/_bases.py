@@ -1,9 +1,10 @@
 """Polynomials on [0, 1] in the Chebyshev or Legendre basis: their basis, their values and their effective degree."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights
@@ -12,7 +13,7 @@ from effdeg._utils.shapes import Float
 Basis = Literal["chebyshev", "legendre"]
 BASES = get_args(Basis)
 
-Weights = Literal["degree", "square"] | Sequence[float]
+Weights = Literal["degree", "square"] | Sequence[float] | NDArray[Any]
 """The weight of the coefficient of each degree k: k, k², or given numbers, degree 0 first."""
 
 
@@ -93,8 +94,9 @@ def effective_degree(
         coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, of shape
             ``(…, degrees, outputs)``; see :func:`fit`.
         normalized: Divide by the sum of the magnitudes of the coefficients.
-        weights: The weight w_k of each degree: ``"degree"`` is k, ``"square"`` is k², and a sequence holds one number
-            for each degree, degree 0 first. If it begins with 0, 0, only curvature counts: straight lines are 0.
+        weights: The weight w_k of each degree: ``"degree"`` is k, ``"square"`` is k², and a list or array holds
+            one number for each degree, degree 0 first. If it begins with 0, 0, only curvature counts: straight lines
+            are 0.
 
     Returns:
         The effective degree of each path, of shape ``(…)``.

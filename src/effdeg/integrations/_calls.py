@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from effdeg._models.arguments import name_arguments
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.paths import is_mask
@@ -96,7 +97,7 @@ def _choose_layer(
     """Return the embeddings of a model for a batch of token ids, if the penalty names no layer; else None."""
     if penalty.settings.at is not None:
         return None
-    examples = named_tensors(TrainingBatch.of_call(arguments, keywords, None).examples)
+    examples = named_tensors(TrainingBatch.of_call(name_arguments(arguments, model), keywords, None).examples)
     # Next to images, paths between sentences alone would not be what was meant.
     if any(leaf.is_floating_point() for _, leaf in examples) or all(is_mask(*each) for each in examples):
         return None

@@ -68,7 +68,22 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 def load_weights(model: nn.Module, file: Path) -> None:
     """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
-    _drop_prefix(state, model.state_dict().keys(), file)
+    own = model.state_dict()
+    _drop_prefix(state, own.keys(), file)
+    integers = [
+        f"{name} in {str(each.dtype).removeprefix('torch.')}"
+        for name, each in state.items()
+        if isinstance(each, Tensor)
+        and not each.dtype.is_floating_point
+        and not each.dtype.is_complex
+        and isinstance(own.get(name), Tensor)
+        and own[name].is_floating_point()
+    ]
+    if integers:
+        raise ValueError(
+            f"{file} holds integers where {type(model).__name__} has floating-point weights ({shorten(integers)}), as "
+            "quantized weights are. Their scales would be lost: save the weights in floating point, dequantized."
+        )
     try:
         model.load_state_dict(state)
     except Exception as error:

@@ -124,7 +124,8 @@ def measure(
         inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple holds the arguments of the model,
             not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
             list of ``(input, label)`` examples. Labels are left out of the items of the last four: for images with
-            labels pass ``TensorDataset(images, labels)``.
+            labels pass ``TensorDataset(images, labels)``. A tensor between the inputs and the labels goes to the next
+            parameter of the model's ``forward``, such as a mask.
         paths: The number of paths, or, with ``tolerance``, the largest number.
         nodes: The number of points on each path (the paper's r).
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -154,7 +155,7 @@ def measure(
             infinite numbers, or if the outputs do: the message names the example or the path. Also if the outputs do
             not fit ``output``, such as probabilities or a single number for softmax.
         TypeError: If the model is not callable, the inputs cannot be read or interpolated (token ids need ``at``), or
-            the outputs are not real numbers.
+            the outputs are not real numbers; or if a tensor of the data may be an input of the model or labels.
 
     Warns:
         IllConditionedFit: If the nodes do not support the degree, before the model is run.

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from effdeg._models.paths import draw_nodes
 from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._version import __version__
+from effdeg.functional import fit_operator
 from effdeg.functional._conditioning import describe_ill_conditioning
 from effdeg.measure._record import Settings
 
@@ -251,6 +253,7 @@ class Measurement:
                 f"components={settings.components}, but {outputs} can have no more than {components}: the value is "
                 f"that of components={components}."
             )
+        yield from settings.notes
         if problem := describe_rounding(settings.dtype):
             yield problem
         if settings.new_norms:
@@ -258,14 +261,26 @@ class Measurement:
                 f"no batch has given running statistics to {pluralize(len(settings.new_norms), 'BatchNorm layer')} "
                 f"({shorten(settings.new_norms)}): the network was not trained, or was saved or loaded without them."
             )
-        # No more than the rounding of the outputs and of the damped fit.
-        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
-        if self.value <= settings.degree * (eps + settings.damping / settings.nodes) * float(self.spectrum[0]):
+        size = float(self.spectrum[0])
+        if self.value <= settings.degree * settings.damping / settings.nodes * size:  # the rounding of the damped fit
             yield "the outputs are constant along the paths, up to rounding."
             return
         if problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree):
             yield problem
             return
+        precision, rounding = "float64" if settings.dtype == "float64" else "float32", self._estimate_rounding()
+        advice = "Use dtype=torch.float64." if precision == "float32" else "Subtract their mean in the model."
+        if self.value <= 1.5 * rounding:
+            yield (
+                f"the outputs (about {size:.2g}) vary along the paths by no more than their rounding to {precision}: "
+                f"the value is noise. {advice}"
+            )
+            return
+        if rounding > 0.01 * self.value:
+            yield (
+                f"the outputs (about {size:.2g}) are rounded to {precision}, which adds roughly {rounding:.2g} to "
+                f"the value ({rounding / self.value:.0%} of it). {advice}"
+            )
         if settings.nodes == settings.degree + 1:
             yield "nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
         elif self.residual > self.RESIDUAL_LIMIT:
@@ -282,6 +297,22 @@ class Measurement:
             )
         if settings.tolerance is not None and self.stderr > settings.tolerance * abs(self.value):
             yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
+
+    def _estimate_rounding(self) -> float:
+        """Return the effective degree of the rounding of outputs alone, as that of independent errors at the nodes.
+
+        Numbers from 2ⁿ to 2ⁿ⁺¹ are multiples of u = 2ⁿ eps, which leaves errors with a variance of u² / 12. Those of
+        c_k, a weighted sum of them, are about normal.
+        """
+        settings, size = self.settings, float(self.spectrum[0])
+        if size == 0 or not math.isfinite(size):
+            return 0.0
+        eps = torch.finfo(torch.float64 if settings.dtype == "float64" else torch.float32).eps
+        error = 2.0 ** math.floor(math.log2(size)) * eps / math.sqrt(12)
+        alpha = draw_nodes(settings.sampling, settings.nodes, slice(0, 1), seed=settings.seed).reshape(-1)
+        amplified = fit_operator(alpha, settings.degree, settings.basis, settings.damping).norm(dim=1)
+        degrees = torch.arange(settings.degree + 1, device=amplified.device)
+        return float((degrees * amplified).sum()) * error * math.sqrt(2 / math.pi)
 
     def __repr__(self) -> str:
         return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._models.arguments import ItemReader, note_possible_masks
 from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
@@ -68,11 +69,13 @@ class PathRunner:
 
     def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
         self._runner, self._examples = runner, examples
+        self._read_item = ItemReader(runner.model)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
         self.model = model_name(runner.model)
         self._fingerprint = self._dtype = ""
+        self.notes: list[str] = []  # on the data, known when the first paths were run
 
     def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlocks]:
         """Run the model along this process's share of the blocks, and yield what was kept, some blocks at a time.
@@ -96,8 +99,14 @@ class PathRunner:
             if blocks[0].start == 0:
                 self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
                 # A watch counts the points it sees, among which those of a trial do not belong.
-                warn_of_dependent_rows(
-                    self._runner, paths, keep if watch is None else None, count=total, most=self._batches.size
+                self._add_note(
+                    warn_of_dependent_rows(
+                        self._runner,
+                        paths,
+                        keep if watch is None else None,
+                        count=total,
+                        most=self._batches.next_size(total * self.drawn.settings.nodes),
+                    )
                 )
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext())
@@ -106,7 +115,7 @@ class PathRunner:
     def record(self) -> PathRecord:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
         # The first process has the first paths.
-        dtype, fingerprint = broadcast_from_first((self._dtype, self._fingerprint))
+        dtype, fingerprint, notes = broadcast_from_first((self._dtype, self._fingerprint, tuple(self.notes)))
         return PathRecord(
             **{**vars(self.drawn.settings), "at": self._space.name},
             examples=len(self._examples),
@@ -114,7 +123,12 @@ class PathRunner:
             model=self.model,
             fingerprint=fingerprint,
             new_norms=find_new_norms(self._runner.model),
+            notes=notes,
         )
+
+    def _add_note(self, note: str | None) -> None:
+        if note is not None:
+            self.notes.append(note)
 
     def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
         """Yield blocks with the ends of their paths, as many as have their points in one batch, but at least one."""
@@ -127,9 +141,12 @@ class PathRunner:
     def _fetch(self, block: slice) -> tuple[Tree, Tree]:
         # Both ends in one batch, so that a loader that pads gives them the same length.
         first, second = self.drawn.pairs[block].unbind(1)
-        ends = self._examples.fetch([*first.tolist(), *second.tolist()])
+        item = self._read_item(self._examples.fetch([*first.tolist(), *second.tolist()]))
+        ends = item.inputs
         if block.start == 0:
             self._fingerprint = hash_examples(ends)
+            self._add_note(item.note)
+            self._add_note(note_possible_masks(ends) if self._space.name is not None else None)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:

@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import torch
 
-from effdeg._models.outputs import Described, output_name
+from effdeg._models.outputs import Described, identify_output
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import pluralize
 from effdeg._version import __version__
 
 _DESCRIPTIVE = {
-    *("model", "tensor", "other_tensors", "tolerance", "version", "new_norms"),
+    *("model", "tensor", "other_tensors", "tolerance", "version", "new_norms", "notes"),
     *("data", "weights", "weights_sha256", "preprocessing"),
 }
 """Settings in which comparable measurements may differ."""
@@ -27,6 +27,7 @@ class PathRecord(PathSettings):
     model: str
     fingerprint: str
     new_norms: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check nothing: a record describes what was measured."""
@@ -50,6 +51,7 @@ class Settings(FitSettings, PathRecord):
         fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. It is the same for
             any model, batch size and number of processes, and differs for other data or other preprocessing.
         new_norms: The BatchNorm layers that no batch has given running statistics.
+        notes: What was noticed on the way, such as tensors of the data that were not used.
         version: The version of effdeg.
         data: The source of the examples. The command line fills in this field and the following ones.
         weights: The file of the weights.
@@ -81,7 +83,7 @@ class Settings(FitSettings, PathRecord):
     @classmethod
     def of(cls, paths: PathRecord, fit: FitSettings, outputs: Described, *, tolerance: float | None = None) -> Self:
         """Combine the records of the paths, the fit and the outputs."""
-        combined = {**vars(paths), **vars(fit), **vars(outputs), "output": output_name(fit.output)}
+        combined = {**vars(paths), **vars(fit), **vars(outputs), "output": identify_output(fit.output)}
         known = filter(None, (paths.dtype, outputs.dtype))
         combined["dtype"] = max(known, key=lambda name: torch.finfo(getattr(torch, name)).eps)
         return cls(**combined, tolerance=tolerance)
@@ -99,7 +101,14 @@ class Settings(FitSettings, PathRecord):
             "fingerprint": "examples (by their fingerprint)",
             "dtype": "precision",
         }
-        remedies = {"dtype": " (rounding looks complex: pass dtype=torch.float32)"}
+        remedies = {
+            "dtype": " (rounding looks complex: pass dtype=torch.float32)",
+            "output": ""
+            if {own["output"], others["output"]} & {"softmax", "sigmoid", "identity"}
+            else (
+                " (a function without a name of its own is the same only as the same object: define it once, by def)"
+            ),
+        }
         return [f"{named.get(n, n)}: {own[n]} and {others[n]}{remedies.get(n, '')}" for n in names]
 
     def describe_outputs(self) -> str:

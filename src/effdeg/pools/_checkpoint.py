@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg._models.examples import Examples, as_examples, split_labels
+from effdeg._models.arguments import DataNote, Item, ItemReader
+from effdeg._models.examples import Examples, as_examples
 from effdeg._models.inference import Device, inference, seed_everything
 from effdeg._models.layers import advice_for_integers
 from effdeg._models.outputs import shaped_values
@@ -81,9 +82,10 @@ class RowSettings:
 
 
 class LabeledExamples:
-    """Examples that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
+    """Examples for a model that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
 
-    def __init__(self, data: Any, name: str) -> None:
+    def __init__(self, data: Any, name: str, read_item: ItemReader) -> None:
+        self._read_item = read_item
         try:
             with seed_everything(0):  # a loader may draw
                 self.examples, self.name = as_examples(data, labeled=True), name
@@ -93,14 +95,19 @@ class LabeledExamples:
         if len(self.examples) < 2:
             raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
         with seed_everything(0):  # a data set may draw
-            self.has_labels = split_labels(self.examples.fetch([0, 1]))[1] is not None
+            few = self.fetch_item([0, 1])
+        self.has_labels, self.note = few.labels is not None, few.note
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return the inputs of these examples, without labels."""
-        return split_labels(self.examples.fetch(indices))[0]
+        """Return an item with the inputs of these examples, without labels."""
+        return (self.fetch_item(indices).inputs,)
+
+    def fetch_item(self, indices: Sequence[int]) -> Item:
+        """Return the inputs and labels of these examples."""
+        return self._read_item(self.examples.fetch(indices))
 
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of some of them with their labels."""
@@ -108,7 +115,7 @@ class LabeledExamples:
 
     def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
         """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = {hash_examples(split_labels(each._fetch_some(seed))[0]) for each in (self, other)}
+        hashes = {hash_examples(self._read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
         return len(self) == len(other) and len(hashes) == 1
 
     def _fetch_some(self, seed: int) -> Tree:
@@ -117,7 +124,7 @@ class LabeledExamples:
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
-        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name)
+        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self._read_item)
 
 
 class _First:
@@ -175,7 +182,7 @@ class CheckpointMeasurer:
         train = self.train.first(_TRIED) if self.train is not None else None
         if paths.at is None:  # before the model fails on integers
             with seed_everything(0):  # a data set may draw
-                few = self.data.fetch([0, 1])
+                few = self.data.fetch_item([0, 1]).inputs
             check_interpolable(few, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():
@@ -199,6 +206,7 @@ class CheckpointMeasurer:
         notes = [note.removeprefix("note: ") for fit in fits for note in fit.warnings()]
         notes = [note for note in notes if "output='identity'" not in note]  # which a pool does not have
         notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
+        notes += [each.note for each in (self.data, self.train, self.labeled) if each is not None and each.note]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
         return row | {NOTES: notes}
 
@@ -244,7 +252,8 @@ class CheckpointMeasurer:
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
         evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HalfPrecision)  # said once for the whole pool
+            for said_once_for_the_pool in (HalfPrecision, DataNote):
+                warnings.simplefilter("ignore", said_once_for_the_pool)
             with Evaluator.open(
                 self.model,
                 data,
@@ -288,7 +297,7 @@ class CheckpointMeasurer:
         with inference(self.model, seed=seed, device=self.device, dtype=dtype) as runner:
             batches = Batches(self.batch_size, runner.device)
             correct = 0
-            parts = _Parts(data.examples, batches.size)
+            parts = _Parts(data, batches.size)
             for inputs, labels in DataLoader(parts, batch_size=None, num_workers=self.workers):
 
                 def count(part: slice, inputs: Tree = inputs, labels: Any = labels) -> int:
@@ -311,7 +320,7 @@ def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
 class _Parts(Dataset[tuple[Tree, Any]]):
     """Examples in batches, which a loader can read ahead in other processes."""
 
-    def __init__(self, examples: Examples, size: int) -> None:
+    def __init__(self, examples: LabeledExamples, size: int) -> None:
         self._examples, self._size = examples, size
 
     def __len__(self) -> int:
@@ -319,7 +328,8 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
     def __getitem__(self, number: int) -> tuple[Tree, Any]:
         start = number * self._size
-        return split_labels(self._examples.fetch(range(start, min(start + self._size, len(self._examples)))))
+        item = self._examples.fetch_item(range(start, min(start + self._size, len(self._examples))))
+        return item.inputs, item.labels
 
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:

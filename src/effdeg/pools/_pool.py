@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from effdeg._models.arguments import ItemReader
 from effdeg._models.inference import Device, check_runnable
 from effdeg._models.paths import Sampling
 from effdeg._models.settings import PathSettings
@@ -148,11 +149,12 @@ def measure_pool(
     if rounding:
         warnings.warn(rounding, stacklevel=2)
     own = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
+    read_item = ItemReader(own)
     measurer = CheckpointMeasurer(
         model=own,
-        data=LabeledExamples(data, "data"),
-        train=_read_labeled(train, "train"),
-        labeled=_read_labeled(labeled, "labeled"),
+        data=LabeledExamples(data, "data", read_item),
+        train=_read_labeled(train, "train", read_item),
+        labeled=_read_labeled(labeled, "labeled", read_item),
         reference=None if reference is None else _read_reference(own, Path(reference)),
         settings=settings,
         batch_size=batch_size,
@@ -211,10 +213,10 @@ def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device
         check_address(ray)
 
 
-def _read_labeled(data: Any, name: str) -> LabeledExamples | None:
+def _read_labeled(data: Any, name: str, read_item: ItemReader) -> LabeledExamples | None:
     if data is None:
         return None
-    examples = LabeledExamples(data, name)
+    examples = LabeledExamples(data, name, read_item)
     if not examples.has_labels:
         raise ValueError(f"{name}= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
     return examples

@@ -1,10 +1,12 @@
 """Proxies along paths between examples, all from the same forward passes."""
 
+import warnings
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from effdeg._models.arguments import DataNote
 from effdeg._models.examples import Batch
 from effdeg._models.inference import Model
 from effdeg._models.layers import named_layers
@@ -136,6 +138,8 @@ def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotAppl
     path_runner = PathRunner(runner, Batch(evaluator.inputs), drawn, evaluator.batches.size)
     groups = ((each.blocks, _summarize(each, evaluator.fit, problems)) for each in path_runner.run(keep, flips))
     table = collect(groups, drawn, dict.fromkeys(_NAMES))
+    for note in path_runner.notes:
+        warnings.warn(note, DataNote, stacklevel=2)
     if flips is not None and flips.problem is not None:
         problems["linear_regions"] = NotApplicable(
             f"linear regions are defined for networks that are linear except for activations like ReLU "

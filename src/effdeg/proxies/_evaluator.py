@@ -12,7 +12,8 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.examples import as_examples, count_examples, split_labels
+from effdeg._models.arguments import DataNote, ItemReader
+from effdeg._models.examples import as_examples, count_examples
 from effdeg._models.inference import Model, ModelRunner, hold_models, inference
 from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._models.outputs import shaped_values
@@ -180,8 +181,8 @@ class Evaluator:
             eager(),
         ):
             # Read within the context, which seeds the random state and restores it: a data set may draw.
-            inputs, labels = _read_examples(data, counts.get("examples"), paths.seed)
-            fitted = _read_examples(labeled, None, paths.seed)
+            inputs, labels = _read_examples(data, inner, counts.get("examples"), paths.seed)
+            fitted = _read_examples(labeled, inner, None, paths.seed)
             if data is not None and dtype is None and (own := runner.precision(inputs)).itemsize < 4:
                 warnings.warn(
                     f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
@@ -437,17 +438,21 @@ def check_finite(what: str, values: Tensor) -> None:
         )
 
 
-def _read_examples(data: Any, count: int | None, seed: int) -> tuple[Tree, Any]:
+def _read_examples(data: Any, model: Model, count: int | None, seed: int) -> tuple[Tree, Any]:
     """Read the inputs and labels of all examples, or of ``count`` of them, drawn with the seed."""
     if data is None:
         return None, None
     examples = as_examples(data, labeled=True)
     if len(examples) == 0:
         raise ValueError("the data are empty: there are no examples.")
-    if count is None or count >= len(examples):
-        return split_labels(examples.fetch(range(len(examples))))
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed), device="cpu")
-    return split_labels(examples.fetch(order[:count].sort().values.tolist()))
+    indices: Sequence[int] = range(len(examples))
+    if count is not None and count < len(examples):
+        order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed), device="cpu")
+        indices = order[:count].sort().values.tolist()
+    item = ItemReader(model)(examples.fetch(indices))
+    if item.note is not None:
+        warnings.warn(item.note, DataNote, stacklevel=6)  # the call of a proxy
+    return item.inputs, item.labels
 
 
 def _is_id(leaf: Any) -> bool:

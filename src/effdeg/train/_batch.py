@@ -24,7 +24,7 @@ class OwnLossError(ValueError):
 class TrainingBatch:
     """A batch and the labels of its examples; unlabeled examples may follow these."""
 
-    inputs: Tree  # what the points are appended to: `x`, or the arguments and the keywords of a call
+    inputs: Tree  # what the points are appended to: `x`, or the named arguments and the keywords of a call
     examples: Tree  # the tensors with one row per example, named as messages name them, without labels
     model_labels: Any  # the `labels` among the inputs, from which a model may compute a loss
     labels: Any  # for anchoring: `y`, or else the labels among the inputs
@@ -37,10 +37,9 @@ class TrainingBatch:
         return self.size - self.unlabeled
 
     @classmethod
-    def of_call(cls, arguments: tuple[Any, ...], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
-        """Return the batch that a model is called with."""
-        named = {**{f"[{position}]": argument for position, argument in enumerate(arguments)}, **keywords}
-        return cls.of_inputs(named, y, call=(arguments, keywords))
+    def of_call(cls, arguments: dict[str, Any], keywords: dict[str, Any], y: Tensor | None) -> "TrainingBatch":
+        """Return the batch that a model is called with: positional arguments by name, and keywords."""
+        return cls.of_inputs({**arguments, **keywords}, y, call=(arguments, keywords))
 
     @classmethod
     def of_inputs(cls, x: Tree, y: Tensor | None, call: Tree = None) -> "TrainingBatch":

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.arguments import name_arguments
 from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
+from effdeg._models.examples import as_arguments, count_examples, is_plain_tuple
 from effdeg._models.inference import check_has_values
 from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._models.layers import Layer, as_module
@@ -75,9 +76,9 @@ class Penalty(nn.Module):
         end_gradients: Let gradients flow through the ends that are the model's own outputs: all of them with
             ``"self"``, and with ``"labels"`` those of examples without a label. By default they are targets, like
             labels: with gradients the model may pull the ends of all paths together until its outputs are constant.
-        weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a sequence holds
-            a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature, not the difference
-            between the ends.
+        weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a list or array
+            holds a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature, not the
+            difference between the ends.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
@@ -253,24 +254,29 @@ class Penalty(nn.Module):
         """
         at = at if self.settings.at is None else self.settings.at
         check_has_values(model)
-        batch = TrainingBatch.of_call(arguments, keywords, y)
+        named = name_arguments(arguments, model)
+        batch = TrainingBatch.of_call(named, keywords, y)
         batch.check_model_labels(model, anchored=self.settings.anchor == "labels")
         if unlabeled is not None:
-            batch = batch.append(as_arguments(unlabeled))
+            more, keywords_of_more = as_arguments(unlabeled)
+            batch = batch.append((name_arguments(more, model), keywords_of_more))
         self._check(batch, model, at)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
         points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows)
-        arguments, keywords = points.append_to((arguments, keywords))
+        named, keywords = points.append_to((named, keywords))
         batchnorm = self.settings.batchnorm
-        returned = run_joined(lambda: run(*arguments, **keywords), model, points, at=at, batchnorm=batchnorm)
+        returned = run_joined(lambda: run(*named.values(), **keywords), model, points, at=at, batchnorm=batchnorm)
         if not isinstance(batch.model_labels, Tensor):
             check_no_loss(returned)
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
-        ends = OWN if teacher is None else run_teacher(teacher, *batch.take_for_teacher(self.settings.anchor))
+        ends = OWN
+        if teacher is not None:
+            of_teacher, its_keywords = batch.take_for_teacher(self.settings.anchor)
+            ends = run_teacher(teacher, tuple(of_teacher.values()), its_keywords)
         outputs = points.first_rows(returned)
         degree = self._fit(returned, points, points.total, ends=ends, model=model, teacher=teacher)
         _check_trains(degree, model)
@@ -321,6 +327,8 @@ class Penalty(nn.Module):
         """
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
+        if is_plain_tuple(x):
+            name_arguments(x, None)  # raises if an entry may be a mask, which only its name would tell
         batch = TrainingBatch.of_inputs(x, y)
         if unlabeled is not None:
             if pairs is not None:
