@@ -15,6 +15,7 @@ from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._models.layers import as_module, find_new_norms
+from effdeg._models.partners import Partners, name_partners
 from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, LayerPaths, Space
@@ -39,7 +40,8 @@ class DrawnPaths:
     @classmethod
     def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
         """Draw paths between ``examples`` examples."""
-        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed))
+        with_itself = settings.partners is not None
+        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed, with_itself=with_itself))
 
     def blocks(self) -> list[slice]:
         """Divide the paths into blocks."""
@@ -68,6 +70,8 @@ class PathRunner:
 
     def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
         self._runner, self._examples = runner, examples
+        partners = drawn.settings.partners
+        self._partners = None if partners is None else Partners(partners, len(examples))
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
@@ -107,8 +111,9 @@ class PathRunner:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
         # The first process has the first paths.
         dtype, fingerprint = broadcast_from_first((self._dtype, self._fingerprint))
+        settings = self.drawn.settings
         return PathRecord(
-            **{**vars(self.drawn.settings), "at": self._space.name},
+            **{**vars(settings), "at": self._space.name, "partners": name_partners(settings.partners)},
             examples=len(self._examples),
             dtype=dtype,
             model=self.model,
@@ -125,9 +130,14 @@ class PathRunner:
                 yield [block for block, _ in group], concatenate([ends for _, ends in group])
 
     def _fetch(self, block: slice) -> tuple[Tree, Tree]:
-        # Both ends in one batch, so that a loader that pads gives them the same length.
-        first, second = self.drawn.pairs[block].unbind(1)
-        ends = self._examples.fetch([*first.tolist(), *second.tolist()])
+        first, second = (ends.tolist() for ends in self.drawn.pairs[block].unbind(1))
+        if self._partners is None:
+            # Both ends in one batch, so that a loader that pads gives them the same length.
+            ends = self._examples.fetch([*first, *second])
+        else:
+            examples = self._examples.fetch(first)
+            partners = self._partners.fetch(examples, first, seed=self.drawn.settings.seed, block=block.start)
+            ends = concatenate([examples, partners])
         if block.start == 0:
             self._fingerprint = hash_examples(ends)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
