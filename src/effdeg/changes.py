@@ -31,6 +31,7 @@ class Change:
     function: Callable[[Any], Any]
 
     def __call__(self, examples: Any) -> Any:
+        """Return the changed batch."""
         return self.function(examples)
 
     def __repr__(self) -> str:
@@ -169,7 +170,7 @@ def compose(*changes: Callable[[Any], Any]) -> Change:
 
 
 def drop_tokens(share: float, token: int = 0) -> Change:
-    """Return a change that replaces a share of the tokens of each text by ``token``, such as that of a mask or of padding.
+    """Return a change that replaces a share of the tokens of each text by ``token``, such as that of a mask.
 
     The first token stays, which is often special, and so does padding, where there is an ``attention_mask``. Paths lie
     at the embeddings: ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.

@@ -25,7 +25,7 @@ class Partners:
             self._others = as_examples(partners)
             if len(self._others) != examples:
                 raise ValueError(
-                    f"partners= are {len(self._others)} examples, but inputs hold {examples}: each needs one of its own."
+                    f"partners= are {len(self._others)} examples, but inputs hold {examples}: each needs its own."
                 )
 
     def fetch(self, first: Tree, indices: Sequence[int], *, seed: int, block: int) -> Tree:
