@@ -1,9 +1,9 @@
 """Changes of examples that should not change a prediction, for ``partners=``: paths from examples to changed copies.
 
-A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example, from
-torch's global generator: with :func:`torch.manual_seed`, or within ``effdeg.measure(…, seed=…)``, they are
-reproducible. All but :func:`drop_tokens` are differentiable, and take images N × channels × height × width (a tensor,
-or a tuple or mapping with one such tensor).
+A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example; the
+seed is that of ``effdeg.measure(…, seed=…)`` there, and of :func:`torch.manual_seed` elsewhere. All but
+:func:`drop_tokens` are differentiable, and take images N × channels × height × width (a tensor, or a tuple or mapping
+with one such tensor).
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from effdeg._models.examples import describe_shapes
-from effdeg._models.partners import name_change
+from effdeg._models.partners import GENERATOR, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
@@ -69,8 +69,8 @@ def shift(pixels: int) -> Change:
 
     def change(x: Tensor) -> Tensor:
         rows, columns = (
-            (torch.arange(size, device=x.device) + _draw(x, -pixels, pixels + 1)[:, None]).clamp(0, size - 1)
-            for size in x.shape[-2:]
+            (torch.arange(size, device=x.device) + offset[:, None]).clamp(0, size - 1)
+            for size, offset in zip(x.shape[-2:], (_draw(x, 2, len(x)) * (2 * pixels + 1)).long() - pixels, strict=True)
         )
         examples = torch.arange(len(x), device=x.device)[:, None, None]
         # Indices on both sides of the channels put these last.
@@ -95,7 +95,7 @@ def crop(scale: float) -> Change:
     smallest = math.sqrt(scale)
 
     def change(x: Tensor) -> Tensor:
-        drawn = torch.rand(3, len(x), device=x.device)
+        drawn = _draw(x, 3, len(x))
         side = smallest + (1 - smallest) * drawn[0]
         offset = (1 - side) * (2 * drawn[1:] - 1)
         zero = torch.zeros_like(side)
@@ -119,9 +119,11 @@ def noise(deviation: float) -> Change:
         torch.Size([5, 8])
     """
     deviation = check_number("deviation", deviation, "0.1 adds noise of that standard deviation")
-    return Change(
-        f"noise({deviation:g})", lambda x: _change_only(x, lambda x: x + deviation * torch.randn_like(x), least=2)
-    )
+
+    def change(x: Tensor) -> Tensor:
+        return x + deviation * torch.randn(x.shape, generator=GENERATOR.get(), device=x.device, dtype=x.dtype)
+
+    return Change(f"noise({deviation:g})", lambda x: _change_only(x, change, least=2))
 
 
 def brightness(amount: float) -> Change:
@@ -140,7 +142,7 @@ def brightness(amount: float) -> Change:
     amount = check_number("amount", amount, "0.2 adds up to 0.2 to the pixels")
 
     def change(x: Tensor) -> Tensor:
-        return x + amount * (2 * torch.rand(len(x), 1, 1, 1, device=x.device, dtype=x.dtype) - 1)
+        return x + amount * (2 * _draw(x, len(x), 1, 1, 1).to(x.dtype) - 1)
 
     return Change(f"brightness({amount:g})", lambda images: _change_images(images, change))
 
@@ -196,7 +198,7 @@ def drop_tokens(share: float, token: int = 0) -> Change:
                 f"dictionary, not {describe_shapes(examples)}."
             )
         shown = torch.ones_like(ids) if not by_name or "attention_mask" not in examples else examples["attention_mask"]
-        order = torch.rand(ids.shape, device=ids.device).masked_fill(shown == 0, 2.0)
+        order = _draw(ids, *ids.shape).masked_fill(shown == 0, 2.0)
         order[:, 0] = 2.0
         # Of every text, the tokens with the smallest random numbers.
         count = (share * shown.sum(1, keepdim=True)).round()
@@ -206,8 +208,9 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     return Change(f"drop_tokens({share:g}, {token})", change)
 
 
-def _draw(x: Tensor, low: int, high: int) -> Tensor:
-    return torch.randint(low, high, (len(x),), device=x.device)
+def _draw(x: Tensor, *shape: int) -> Tensor:
+    """Draw numbers from [0, 1) where a tensor is."""
+    return torch.rand(shape, generator=GENERATOR.get(), device=x.device)
 
 
 def _check_share(name: str, value: float) -> float:

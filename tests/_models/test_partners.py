@@ -1,5 +1,8 @@
 """Paths from examples to their changed copies, or to a second data set."""
 
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -11,9 +14,13 @@ IMAGES = torch.rand(30, 1, 6, 6, generator=torch.Generator().manual_seed(0))
 OPTIONS = {"paths": 40, "nodes": 24, "degree": 8, "output": "identity"}
 
 
+MODEL = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, 3))
+for parameter in MODEL.parameters():
+    nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
+
+
 def make_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, 3))
+    return deepcopy(MODEL)
 
 
 def test_a_path_leads_from_an_example_to_its_changed_copy():
@@ -92,3 +99,11 @@ def test_proxies_along_paths_lead_to_partners_too():
     flipped = effdeg.proxies.decision_regions(predict, IMAGES, partners=changes.mirror, paths=20)
     still = effdeg.proxies.decision_regions(predict, IMAGES, partners=changes.brightness(0.1), paths=20)
     assert (flipped.value, still.value) == (2.0, 1.0)
+
+
+def test_threads_do_not_share_random_changes():
+    def measure(_):
+        return effdeg.measure(make_model(), IMAGES, partners=changes.noise(0.5), **OPTIONS).value
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(measure, range(12)))) == 1

@@ -1,6 +1,7 @@
 """Where paths lead: to another example, or to an example's changed copy or counterpart in a second data set."""
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from torch import Tensor
 from effdeg._models.examples import as_examples, describe_shapes
 from effdeg._models.inference import seed_everything
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
+
+GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=None)
+"""What random changes draw from in this thread; None for torch's global generator, which all threads share."""
 
 
 class Partners:
@@ -33,15 +37,19 @@ class Partners:
         if self._others is not None:
             second = self._others.fetch(indices)
         else:
-            drawn = np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]
-            with seed_everything(int(drawn) >> 1), torch.no_grad():
-                second = self._change(first, len(indices))
+            drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
+            token = GENERATOR.set(torch.Generator().manual_seed(drawn))
+            try:
+                with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
+                    second = self._change(first, len(indices))
+            finally:
+                GENERATOR.reset(token)
         _check_alike(first, second, "data set" if self._others is not None else "function")
         return second
 
     def _change(self, first: Tree, count: int) -> Tree:
         changed = []
-        chosen = torch.randint(len(self._changes), (count,)) if len(self._changes) > 1 else torch.zeros(count).long()
+        chosen = torch.randint(len(self._changes), (count,), generator=GENERATOR.get())
         for number, change in enumerate(self._changes):
             rows = (chosen == number).nonzero().flatten()
             if len(rows):
