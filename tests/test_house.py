@@ -28,7 +28,7 @@ FLOORS = [
     {"plots"},
     {"baselines", "proxies"},
     {"measure", "train"},
-    {"io"},
+    {"changes", "io"},
     {"_models"},
     {"functional"},
     {"_utils"},

@@ -9,7 +9,7 @@ import effdeg.integrations._frameworks  # noqa: F401  (registers what is known a
 from effdeg._version import __version__
 
 if TYPE_CHECKING:
-    from effdeg import baselines, functional, proxies, ranking
+    from effdeg import baselines, changes, functional, proxies, ranking
     from effdeg.measure import Comparison, Difference, Measurement, Settings, Trace, compare, measure, trace
     from effdeg.pools import measure_pool
     from effdeg.train import Constant, Penalty, Points, SineRamp
@@ -26,6 +26,7 @@ __all__ = [
     "Trace",
     "__version__",
     "baselines",
+    "changes",
     "compare",
     "functional",
     "measure",
@@ -35,7 +36,7 @@ __all__ = [
     "trace",
 ]
 
-_PACKAGES = {"baselines", "functional", "proxies", "ranking"}
+_PACKAGES = {"baselines", "changes", "functional", "proxies", "ranking"}
 _HOMES = {"measure_pool": "pools", **dict.fromkeys(("Constant", "Penalty", "Points", "SineRamp"), "train")}
 
 

@@ -23,14 +23,17 @@ BLOCK = 16
 processes or the number of blocks that follow. A forward pass may run part of a block, or several."""
 
 
-def draw_pairs(examples: int, paths: int, *, seed: int) -> Int[Tensor, "paths 2"]:
-    """Draw the two ends of each path, two different examples, uniformly and independently of the other paths."""
-    if examples < 2:
+def draw_pairs(examples: int, paths: int, *, seed: int, with_itself: bool = False) -> Int[Tensor, "paths 2"]:
+    """Draw the two ends of each path, two different examples, uniformly and independently of the other paths.
+
+    With ``with_itself`` both ends are one example: the first ends are the same, and each is its own partner.
+    """
+    if examples < 2 and not with_itself:
         raise ValueError(f"a path joins two examples, but inputs hold {examples}. Pass at least two, better hundreds.")
     # Row by row, so that the first of more paths are the same.
     share = torch.rand(paths, 2, dtype=torch.float64, device="cpu", generator=_generator(seed, 0))
     first = (share[:, 0] * examples).long()
-    offset = 1 + (share[:, 1] * (examples - 1)).long()
+    offset = 0 if with_itself else 1 + (share[:, 1] * (examples - 1)).long()
     return torch.stack([first, (first + offset) % examples], dim=1)
 
 

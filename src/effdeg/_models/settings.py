@@ -1,7 +1,7 @@
 """The settings of paths and fits: declared and checked once, and passed on whole."""
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from effdeg._models.layers import Layer, check_layer
 from effdeg._models.outputs import Output, check_output
@@ -32,6 +32,7 @@ class PathSettings(NodeSettings):
 
     paths: int = 400
     seed: int = 0
+    partners: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

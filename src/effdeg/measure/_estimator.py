@@ -100,6 +100,7 @@ def measure(
     components: int | None = None,
     at: Layer | None = None,
     seed: int = 0,
+    partners: Any = None,
     batch_size: int | None = None,
     tolerance: float | None = None,
     device: torch.device | str | None = None,
@@ -139,6 +140,9 @@ def measure(
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
             bypasses the layer, such as a skip connection, stays that of the first example all along a path.
         seed: Determines pairs, nodes, and what a loader or data set draws.
+        partners: What each example is joined with: by default another example. A function of a batch joins it with its
+            own changed copy (:mod:`effdeg.changes`); of several, one is drawn for each path. A second data set of the
+            same length joins it with the example of the same index there.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
         device: Run the model there; by default where it is.
@@ -172,7 +176,7 @@ def measure(
         >>> measured.spectrum.shape
         torch.Size([11])
     """
-    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
     fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
     fit_settings.check_nodes(nodes)
     tolerance = _check_tolerance(tolerance)
@@ -241,9 +245,10 @@ def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> 
     found = (~table.rows[rows].isfinite()).any(-1).nonzero().flatten() + (rows.start or 0)
     if len(found):
         first, second = pairs[found[0]].tolist()
+        ends = f"the examples {first} and {second}" if first != second else f"the example {first} and its partner"
         raise ValueError(
-            f"the model's outputs are NaN or infinite on path {int(found[0])}, between the examples {first} and "
-            f"{second}{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
+            f"the model's outputs are NaN or infinite on path {int(found[0])}, between {ends}"
+            f"{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
             "Check the model's outputs there; in half precision, dtype=torch.float32 may be enough."
         )
 

@@ -16,6 +16,7 @@ from effdeg._models.examples import Examples, as_examples
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._models.layers import as_module, find_new_norms
+from effdeg._models.partners import Partners, name_partners
 from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, LayerPaths, Space
@@ -40,7 +41,8 @@ class DrawnPaths:
     @classmethod
     def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
         """Draw paths between ``examples`` examples."""
-        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed))
+        with_itself = settings.partners is not None
+        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed, with_itself=with_itself))
 
     def blocks(self) -> list[slice]:
         """Divide the paths into blocks."""
@@ -70,6 +72,8 @@ class PathRunner:
     def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
         self._runner, self._examples = runner, examples
         self._read_item = ItemReader(runner.model)
+        partners = drawn.settings.partners
+        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
@@ -116,8 +120,9 @@ class PathRunner:
         """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
         # The first process has the first paths.
         dtype, fingerprint, notes = broadcast_from_first((self._dtype, self._fingerprint, tuple(self.notes)))
+        settings = self.drawn.settings
         return PathRecord(
-            **{**vars(self.drawn.settings), "at": self._space.name},
+            **{**vars(settings), "at": self._space.name, "partners": name_partners(settings.partners)},
             examples=len(self._examples),
             dtype=dtype,
             model=self.model,
@@ -139,10 +144,13 @@ class PathRunner:
                 yield [block for block, _ in group], concatenate([ends for _, ends in group])
 
     def _fetch(self, block: slice) -> tuple[Tree, Tree]:
+        first, second = (ends.tolist() for ends in self.drawn.pairs[block].unbind(1))
         # Both ends in one batch, so that a loader that pads gives them the same length.
-        first, second = self.drawn.pairs[block].unbind(1)
-        item = self._read_item(self._examples.fetch([*first.tolist(), *second.tolist()]))
+        item = self._read_item(self._examples.fetch([*first, *second] if self._partners is None else first))
         ends = item.inputs
+        if self._partners is not None:
+            partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
+            ends = concatenate([ends, partners])
         if block.start == 0:
             self._fingerprint = hash_examples(ends)
             self._add_note(item.note)

@@ -127,6 +127,7 @@ def trace(
     sampling: Sampling = "cosine",
     at: Layer | None = None,
     seed: int = 0,
+    partners: Any = None,
     batch_size: int | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -151,7 +152,7 @@ def trace(
         >>> trace.outputs.shape
         torch.Size([500, 3])
     """
-    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
     with (
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(f"outputs of {runner.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,

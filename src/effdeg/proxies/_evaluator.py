@@ -67,6 +67,7 @@ class RunOptions(TypedDict, total=False):
         at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives: for models
             of token ids.
         paths: Number of paths, each between two examples.
+        partners: What each example is joined with instead of another one, as in :func:`effdeg.measure`.
         nodes: Points on each path.
         degree: The highest degree fitted along a path.
 
@@ -84,6 +85,7 @@ class RunOptions(TypedDict, total=False):
     dtype: torch.dtype | None
     at: Layer | None
     paths: int
+    partners: Any
     nodes: int
     degree: int
 
@@ -160,7 +162,8 @@ class Evaluator:
         if isinstance(model, Evaluator):
             yield model
             return
-        paths = PathSettings(**{name: options[name] for name in ("paths", "nodes", "seed", "at") if name in options})
+        of_paths = ("paths", "nodes", "seed", "at", "partners")
+        paths = PathSettings(**{name: options[name] for name in of_paths if name in options})
         fit = FitSettings(degree=options.get("degree", FitSettings.degree))
         fit.check_nodes(paths.nodes)
         counts = {name: options[name] for name in ("examples", "batch_size") if options.get(name) is not None}

@@ -1,0 +1,80 @@
+"""Changes of examples: what they return, and that they are random by example and reproducible."""
+
+import pytest
+import torch
+
+from effdeg import changes
+
+IMAGES = torch.rand(6, 3, 8, 10, generator=torch.Generator().manual_seed(0))
+ON_IMAGES = [changes.mirror, changes.shift(2), changes.crop(0.5), changes.noise(0.1), changes.brightness(0.3)]
+
+
+@pytest.mark.parametrize("change", ON_IMAGES, ids=str)
+def test_images_keep_their_shape_and_gradients_flow(change):
+    torch.manual_seed(0)
+    changed = change(IMAGES)
+    assert changed.shape == IMAGES.shape
+    assert not torch.equal(changed, IMAGES)
+    torch.manual_seed(0)
+    assert torch.equal(change({"pixel_values": IMAGES, "mask": torch.ones(6, 2)[:, :1] > 0})["pixel_values"], changed)
+    leaf = IMAGES.clone().requires_grad_()
+    change(leaf).sum().backward()
+    assert leaf.grad.abs().sum() > 0
+
+
+def test_a_shift_is_a_slice_of_the_image_and_differs_by_example():
+    torch.manual_seed(0)
+    changed = changes.shift(2)(IMAGES)
+    offsets = set()
+    for image, moved in zip(IMAGES, changed, strict=True):
+        found = [
+            (dy, dx)
+            for dy in range(-2, 3)
+            for dx in range(-2, 3)
+            if torch.equal(moved[:, 2:-2, 2:-2], image[:, 2 + dy : 6 + dy, 2 + dx : 8 + dx])
+        ]
+        assert len(found) == 1
+        offsets.add(found[0])
+    assert len(offsets) > 1
+
+
+def test_a_crop_of_a_slope_is_a_gentler_slope():
+    slope = torch.linspace(-1, 1, 64).expand(20, 1, 64, 64)
+    torch.manual_seed(0)
+    rises = changes.crop(0.25)(slope).diff(dim=-1)[:, 0, 32, 32] / slope.diff(dim=-1)[:, 0, 32, 32]
+    assert 0.5 <= rises.min() < rises.max() <= 1.0
+
+
+def test_brightness_adds_one_number_to_an_image():
+    added = changes.brightness(0.3)(IMAGES) - IMAGES
+    torch.testing.assert_close(added, added[:, :1, :1, :1].expand_as(added), atol=1e-6, rtol=0)
+    assert added.abs().max() <= 0.3 + 1e-6
+
+
+def test_dropped_tokens_are_neither_first_nor_padding():
+    ids, mask = torch.arange(1, 21).repeat(50, 1), torch.ones(50, 20, dtype=torch.long)
+    mask[:, 10:] = 0
+    dropped = changes.drop_tokens(0.3, 99)({"input_ids": ids, "attention_mask": mask})
+    changed = dropped["input_ids"] == 99
+    assert changed.sum(1).tolist() == [3] * 50
+    assert not changed[:, 0].any()
+    assert not changed[:, 10:].any()
+    assert changed[:, 1:10].any(0).all()
+    assert dropped["attention_mask"] is mask
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: changes.shift(0), "pixels=0 is too small"),
+        (lambda: changes.crop(1.0), "scale=1 must lie between 0 and 1"),
+        (lambda: changes.noise(-1), "deviation=-1 must be positive"),
+        (lambda: changes.compose(changes.mirror, "crop"), "functions of a batch"),
+        (lambda: changes.mirror(torch.zeros(5, 8)), "expected one floating-point tensor of images"),
+        (lambda: changes.mirror((IMAGES, IMAGES)), "expected one floating-point tensor of images"),
+        (lambda: changes.drop_tokens(0.1)(IMAGES), "drop_tokens takes token ids"),
+    ],
+)
+def test_bad_input_is_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
