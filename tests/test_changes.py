@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from effdeg import changes
+from effdeg._models.partners import name_change
 
 IMAGES = torch.rand(6, 3, 8, 10, generator=torch.Generator().manual_seed(0))
 ON_IMAGES = [changes.mirror, changes.shift(2), changes.crop(0.5), changes.noise(0.1), changes.brightness(0.3)]
 
 
-@pytest.mark.parametrize("change", ON_IMAGES, ids=str)
+@pytest.mark.parametrize("change", ON_IMAGES, ids=name_change)
 def test_images_keep_their_shape_and_gradients_flow(change):
     torch.manual_seed(0)
     changed = change(IMAGES)
