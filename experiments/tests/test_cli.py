@@ -229,15 +229,14 @@ def test_a_damaged_line_in_a_finished_run_is_reported_by_all_commands(run, folde
     file = folder.find(Toy()).file
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:2], lines[2][:9], *lines[3:], ""]))
-    for command in (
-        ("status",),
-        ("table", NAME),
-        ("sweep", NAME, "--method", "plain", "--seeds", "0", "--device", "cpu"),
-    ):
+    sweep = ("sweep", NAME, "--method", "plain", "--seeds", "0", "--dry-run")
+    for command in (("status",), ("table", NAME), sweep, ("run", NAME)):
         _, out, err = run(*command)
         assert "plain-0.jsonl is damaged: line 3: " in err
         assert err.replace("\n", " ").count("Move or delete it.") == 1
-    assert "1 finished; kept" in out  # it was run again, into a file of its own
+        assert command is not sweep or "to run" in out
+    assert "already finished" not in out  # it is run again, into a file of its own
+    assert folder.find(Toy()).file != file
 
 
 def test_an_experiment_of_ones_own(run, own):
