@@ -156,18 +156,12 @@ def sweep(
     job schedulers can requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab import sweep as sweeping
-    from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import RunFolder, StoppedError
 
-    recipe, folder = find_recipe(name), RunFolder(runs)
-    if no_tune and tune:
-        raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")
-    asked = _parse_changes(recipe, changes, "--seeds")
-    tuning, numbers = recipe.settings.parse(tune or (), option="--tune"), _parse_seeds("--seeds", seeds)
-    plan = sweeping.Plan(recipe, method or (), numbers, asked, not no_tune, tuning, equal_time)
+    plan, folder = make_plan(name, method, seeds, changes, no_tune, tune, equal_time), RunFolder(runs)
     if dry_run:
         plan.check(data)
-        print_rich(make_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder)))
+        print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
         return
     where = pick_device(device)
     try:
@@ -198,7 +192,29 @@ def sweep(
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 
 
-def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
+def make_plan(
+    name: str,
+    method: list[str] | None,
+    seeds: str,
+    changes: list[str] | None,
+    no_tune: bool,
+    tune: list[str] | None,
+    equal_time: str | None,
+) -> "Plan":
+    """Return what the options of a sweep ask for."""
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.sweep import Plan
+
+    recipe = find_recipe(name)
+    if no_tune and tune:
+        raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")
+    asked = _parse_changes(recipe, changes, "--seeds")
+    tuning, numbers = recipe.settings.parse(tune or (), option="--tune"), _parse_seeds("--seeds", seeds)
+    return Plan(recipe, method or (), numbers, asked, not no_tune, tuning, equal_time)
+
+
+def list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
+    """Yield a row for each planned run: its method, purpose, seed, changed settings and state."""
     finals = plan.plan_final(folder.read(brief=True))
     timed = plan.plan_equal_time(finals, folder) if plan.equal_time is not None else []
     planned = [*plan.plan_tuning(), *finals, *timed]
