@@ -183,7 +183,7 @@ def read_searches() -> dict[str, Sequence[Mapping[str, Any]]]:
 def judge(name: str) -> Verdict:
     """Return the verdict on a recipe's claim."""
     found = results(name)
-    return found.recipe.study.claim(found)
+    return found.recipe.study.judge(found)
 
 
 def format_tables(name: str, count: str | None = None) -> str:

@@ -107,7 +107,10 @@ def test_a_run_and_the_same_again(run, folder):
         assert part in out
     code, out, _ = run("run", NAME, "--seed", 3)
     assert code == 0
-    assert "already finished; delete effdeg-runs/toys_RECIPE/plain-3.jsonl to run it again" in out
+    assert "already finished; --again runs it again" in out
+    found.file.write_text(found.file.read_text().replace(f"{found.value('walk')}", "7"))
+    assert run("run", NAME, "--seed", 3, "--again")[0] == 0
+    assert folder.find(Toy(seed=3)).summary == found.summary
 
 
 def test_a_run_as_json_into_another_folder(run, tmp_path, monkeypatch):
@@ -157,8 +160,10 @@ def test_a_finished_run_on_other_data_is_not_taken_for_this_one(run, folder, com
         job.file.unlink()
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
-def test_sigterm_and_ctrl_c_make_a_run_save(run, folder, tmp_path, monkeypatch, number, expected):
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGTERM, REQUEUE), (signal.SIGHUP, REQUEUE), (signal.SIGINT, 130)]
+)
+def test_signals_make_a_run_save(run, folder, tmp_path, monkeypatch, number, expected):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setenv("TOY_HOLD", str(pipe))
@@ -176,18 +181,62 @@ def test_sigterm_and_ctrl_c_make_a_run_save(run, folder, tmp_path, monkeypatch, 
     assert folder.find(Toy(epochs=6)).stopped
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
-def test_sigterm_before_a_run_starts_exits_with_75(run, monkeypatch, command):
+@pytest.mark.parametrize(("command", "number"), [("run", signal.SIGTERM), ("sweep", signal.SIGHUP)])
+def test_a_signal_before_a_run_starts_exits_with_75(run, monkeypatch, command, number):
     def ignore(*_):
         raise ValueError("nobody catches it")
 
-    before = signal.signal(signal.SIGTERM, ignore)
-    monkeypatch.setattr("effdeg_lab.recipe.find_recipe", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.signal(number, ignore)
+    monkeypatch.setattr("effdeg_lab.recipe.find_recipe", lambda _: os.kill(os.getpid(), number))
     try:
         assert run(command, NAME) == (REQUEUE, "", "")
-        assert signal.getsignal(signal.SIGTERM) is ignore
+        assert signal.getsignal(number) is ignore
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_other_code_is_not_taken_for_this_one(run, own, folder, tmp_path, recwarn, finished):
+    warnings.simplefilter("always")
+    commands = [("run", own, "--seed", 1), ("sweep", own, "--method", "plain", "--seeds", "1", "--device", "cpu")]
+    assert run(*commands[0])[0] == 0
+    file = folder.find(Toy(seed=1)).file
+    if not finished:
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
+        file.with_suffix("").mkdir()
+        (file.with_suffix("") / "checkpoint-000001-.pt").touch()
+    del sys.modules["own_lab"]
+    (tmp_path / "own_lab.py").write_text(OWN.replace("1 / (2 +", "7 / (2 +"))
+    code, out, err = run("status", own)
+    assert (code, "own_lab:RECIPE: its code changed between runs and now" in out) == (0, True)
+    if finished:
+        for command in commands:
+            code, out, err = run(*command)
+            assert (code, f"{file.relative_to(tmp_path)} came from other code than {own} has now" in err) == (2, True)
+            assert "0.3333" not in out
+            assert run(*command, "--any-code")[0] == 0
+        assert "2.333" in run(*commands[0], "--again")[1]
+    else:
+        code, out, err = run(*commands[0])
+        assert "plain-1.jsonl continues from a checkpoint of other code than own_lab:RECIPE has now" in err
+        assert "2.333" in out
+    assert "changed" not in run("status", own)[1]
+
+
+def test_a_damaged_line_in_a_finished_run_is_reported_by_all_commands(run, folder, recwarn):
+    warnings.simplefilter("always")
+    assert run("run", NAME)[0] == 0
+    file = folder.find(Toy()).file
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:2], lines[2][:9], *lines[3:], ""]))
+    sweep = ("sweep", NAME, "--method", "plain", "--seeds", "0", "--dry-run")
+    for command in (("status",), ("table", NAME), sweep, ("run", NAME)):
+        _, out, err = run(*command)
+        assert "plain-0.jsonl is damaged: line 3: " in err
+        assert err.replace("\n", " ").count("Move or delete it.") == 1
+        assert command is not sweep or "to run" in out
+    assert "already finished" not in out  # it is run again, into a file of its own
+    assert folder.find(Toy()).file != file
 
 
 def test_an_experiment_of_ones_own(run, own):
@@ -215,7 +264,14 @@ def test_an_experiment_of_ones_own(run, own):
         (["run", NAME, "--device", "cuda:99"], "--device cuda:99 was asked for, but torch finds no such device"),
         (["run", NAME, "--runs", "file"], "runs cannot be kept in file: "),
         (["run", "toys:WITH_DATA", "--data", "nowhere"], "no cifar10 in nowhere"),
-        (["sweep", NAME, "--seeds", "0,x"], "--seeds 0,x is not a list of whole numbers such as 0,1,2."),
+        (["sweep", NAME, "--seeds", "0,x"], "--seeds 0,x is not a list of whole numbers such as 0-4 or 0,1,7."),
+        (["sweep", NAME, "--seeds", "4-2"], "--seeds 4-2 is not a list of whole numbers"),
+        (["sweep", NAME, "--seeds", "0-9999999999"], "--seeds 0-9999999999 is not a list of whole numbers"),
+        (["sweep", NAME, "--set", "seed=4"], "--set seed=4: write --seeds 4 instead."),
+        (["run", NAME, "--seed", "3", "--set", "seed=4"], "--set seed=4: write --seed 4 instead."),
+        (["run", NAME, "--seed", "0-4"], f"a run has one seed. For several: effdeg-lab sweep {NAME} --seeds 0-4"),
+        (["sweep", NAME, "--no-tune", "--tune", "lr=1"], "--no-tune and --tune lr=1 cannot be combined"),
+        (["sweep", NAME, "--ray", "localhost:1"], "--ray localhost:1: no Ray cluster answers there"),
         (["sweep", NAME, "--tune", "lr"], "--tune lr has no value: write --tune lr=VALUE."),
         (["sweep", NAME, "--tune", "held_out=0"], "held_out=0 would tune on the test set"),
         (["sweep", NAME, "--runs", "file/runs"], "runs cannot be kept in file/runs: Not a directory."),
@@ -244,6 +300,10 @@ def test_mistakes_end_with_one_clear_sentence(run, own, toy_alone, monkeypatch, 
         ("batch=1000000", "batch=1000000 is more than the 100 training examples that limit=100"),
         ("held_out=5000", "more than the 0 training examples that limit=100 and held_out=5000 leave of 797"),
         ("nodes=2", "nodes=2 is too few"),
+        ("nodes=1000000", "nodes=1000000 is out of range: it must be at most 10000"),
+        ("rho=-1", "rho=-1 is out of range: it must be at least 0"),  # also if it is not used
+        ("weight=-1", "weight=-1 is out of range: it must be at least 0"),
+        ("labeled=3", "labeled=3 leaves some of the 10 classes without a label: use 10 or more"),
         ("pairs=0.001", "pairs=0.001 of a batch of 50 rounds to no path: use pairs=0.02 or more"),
         ("at=layer", "at='layer' is not a layer of mlp"),
         ("regularizer=foo", "regularizer=foo is not known. Choose from: 'plain', 'mixup', 'cutmix', 'regmixup', 'sam'"),
@@ -291,14 +351,16 @@ def test_what_a_sweep_is_asked_for_and_how_it_ended(run, monkeypatch, tmp_path, 
     plan, options = asked[-1]
     assert (plan.methods, plan.seeds, plan.changes, plan.tune, plan.equal_time) == ((), [], {}, True, None)
     assert (options["runs"].folder, options["processes"], options["ray"]) == (Path("effdeg-runs"), 1, None)
-    arguments = ["--method", "ed", "--method", "plain", "--seeds", "4, 5", "--tune", "epochs=2", "--data", tmp_path]
-    arguments += ["--equal-time", "ed", "--no-tune", "--set", "weight=3", "--processes", 2, "--ray", "local"]
+    arguments = ["--method", "ed", "--method", "plain", "--seeds", "4- 6, 0", "--tune", "epochs=2", "--data", tmp_path]
+    arguments += ["--equal-time", "ed", "--set", "weight=3", "--processes", 2, "--ray", "local", "--any-code"]
     assert run("sweep", NAME, *arguments)[0] == REQUEUE
     plan, options = asked[-1]
-    assert (plan.methods, plan.seeds, plan.changes) == (["ed", "plain"], [4, 5], {"weight": 3.0})
-    assert (plan.tuning_changes, plan.tune, plan.equal_time) == ({"epochs": 2}, False, "ed")
+    assert (plan.methods, plan.seeds, plan.changes) == (["ed", "plain"], [4, 5, 6, 0], {"weight": 3.0})
+    assert (plan.tuning_changes, plan.tune, plan.equal_time) == ({"epochs": 2}, True, "ed")
     assert (options["data"], options["processes"], options["ray"]) == (tmp_path, 2, "local")
-    assert run("sweep", NAME)[0] == 0
+    assert options["any_code"]
+    assert run("sweep", NAME, "--no-tune")[0] == 0
+    assert not asked[-1][0].tune
 
 
 def test_a_dry_run_lists_the_runs_and_carries_out_none(run, folder, tmp_path):

@@ -132,7 +132,7 @@ def test_tables_of_shared_devices_held_out_examples_and_failures():
     assert by_epoch.get_xlabel() == degrees.get_xlabel() == "epoch"  # their times say nothing
     (table,) = METHODS.study.tables(results)
     assert table.columns[1:3] == ("paper, %", "here, held-out, %")
-    assert "SAM failed: OSError: full" in table.notes
+    assert "SAM: 0 of 1 seeds; 1 failed: OSError: full" in table.notes
     measured = replace(results, scale={**results.scale, "measure_paths": 3, "measure_nodes": 5})
     assert "ED: of held-out examples, at the end of training, 3 paths × 5 nodes." in list_notes(measured)
 

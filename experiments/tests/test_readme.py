@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from toy_results import invent_run
+
+from effdeg_lab.recipe import find_recipe
+from effdeg_lab.report import report_on
 
 README = Path(__file__).parent.parent / "README.md"
 NAME = "smoothing:RECIPE"
@@ -49,6 +53,29 @@ def test_the_worked_example_runs(experiment):
     table = call(experiment, "table", NAME, "--format", "markdown")
     assert re.search(r"\| smoothing 0\.1 \| 0\.\d+ \| \d\.\d+ \| \d\.\d+ \|", table)
     assert "smoothed minus plain" in table
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ((1.0, 2.0, None), "not decided: smoothed minus plain: -0.25; smoothing 0.1: 2 of 3 seeds; 1 failed"),
+        ((None, None, None), "not decided: smoothed minus plain: nan; smoothing 0.1: 0 of 3 seeds; 3 failed"),
+    ],
+)
+def test_the_worked_example_survives_runs_that_ended_with_nan(experiment, monkeypatch, losses, verdict):
+    monkeypatch.syspath_prepend(experiment)
+    monkeypatch.delitem(sys.modules, "smoothing", raising=False)
+    recipe = find_recipe(NAME)
+    runs = []
+    for method, values in (("plain", (1.5, 2.0, 2.5)), ("smoothed", losses)):
+        for seed, value in enumerate(values):
+            runs.append(
+                invent_run(recipe, method, {"test_accuracy": 0.5, "degree": value, "normalized": value}, seed=seed)
+            )
+    report = report_on(recipe, runs)
+    assert str(report.verdicts[0]) == verdict
+    assert recipe.study.tables(report.results[0])[0].rows[0] == ("plain", "0.500", "2.000", "2.000")
+    monkeypatch.delitem(sys.modules, "smoothing")
 
 
 def test_every_command_is_explained():

@@ -16,7 +16,6 @@ from effdeg.plots import THEMES
 from effdeg.ranking import read_table
 from effdeg_lab.cli import _results
 from effdeg_lab.report import draw, format_code, render_page, report_on, to_dict, to_text
-from effdeg_lab.runs import FORMAT
 
 RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
 
@@ -129,7 +128,7 @@ def call(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for run in [*runs, *(make_run(POOL, "plain", 0.8 + point["lr"], **point) for point in POOL.points())]:
         header = {key: getattr(run, key) for key in ("recipe", "method", "kind", "settings", "environment")}
-        lines = [{"format": FORMAT, **header}, *run.metrics, {"summary": run.summary}]
+        lines = [{"format": 2, **header}, *run.metrics, {"summary": run.summary}]
         file = tmp_path / "effdeg-runs" / run.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{to_json(line)}\n" for line in lines))

@@ -3,12 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from toy_results import METHODS, POOL, Toy, make_run
+from toy_results import METHODS, POOL, Toy, make_run, make_seeds
 
+from effdeg_lab.recipe import find_recipe
+from effdeg_lab.report import report_on
 from effdeg_lab.results import Difference, Spread, collect
 from effdeg_lab.runs import Run
 from effdeg_lab.selection import matching
+from effdeg_lab.studies import Study
+from effdeg_lab.studies.methods import Methods
 from effdeg_lab.tuning import list_choices
+from effdeg_lab.verdicts import judge
 
 ED = METHODS.method("ed")
 
@@ -120,8 +125,71 @@ def test_runs_that_did_not_end():
     )
     (results,) = collect(METHODS, runs)
     assert [each.state for each in results.methods] == ["run", "not finished", "failed", "not run"]
-    assert results.find("sam").failure == "RuntimeError: it diverged"
+    assert results.failures == [
+        "Baseline: 1 of 2 seeds; 1 failed: it has no test_accuracy, or that is not a number",
+        "SAM: 0 of 1 seeds; 1 failed: RuntimeError: it diverged",
+    ]
     assert results.seeds == [0]  # the other one has no accuracy
+
+
+def fail(name, **changes):
+    return replace(make_run(METHODS, name, 0.8, finished=False, **changes), failure="RuntimeError: it diverged")
+
+
+@pytest.mark.parametrize("how", ["failed", "NaN"])
+def test_failed_seeds_are_counted_and_leave_a_claim_undecided(how):
+    good = make_seeds({"plain": 0.8, "ed": 0.9})
+    within = replace(METHODS, study=Methods(candidate="ed", within=50.0))
+    assert report_on(within, good).verdicts[0].word == "holds"
+    lost = [fail("ed", seed=seed) if how == "failed" else make_run(METHODS, "ed", None, seed=seed) for seed in (3, 4)]
+    elsewhere = [fail("ed", seed=5, weight=20.0), fail("ed", seed=5, epochs=40), fail("ed", seed=0)]  # or done again
+    (results,) = collect(METHODS, [*good, *lost, *elsewhere])
+    assert [len(each.failed) for each in results.methods] == [0, 0, 0, 2]
+    difference = results.difference(results.find("ed"))
+    assert (difference.interval, difference.reason) == (None, "ED: 3 of 5 seeds; 2 failed")
+    verdict = report_on(within, [*good, *lost]).verdicts[0]
+    assert str(verdict) == "not decided: ED minus Baseline, points: 10; ED: 3 of 5 seeds; 2 failed"
+    table = METHODS.study.tables(results)[0]
+    assert [row[table.columns.index("seeds")] for row in table.rows] == ["3", "–", "–", "3 of 5"]
+    # A study that does not look at failed runs itself: they are counted for it.
+    simple = type("Simple", (Study,), {"needs": "test_accuracy", "claim": lambda *_: judge("it", 1.0, (1.0, 1.0))})()
+    verdict = report_on(replace(METHODS, study=simple), [*good, *lost]).verdicts[0]
+    assert str(verdict) == "not decided: it: 1; ED: 3 of 5 seeds; 2 failed"
+    assert str(report_on(METHODS, lost[:1]).verdicts[0]) == "not run: ED: 0 of 1 seeds; 1 failed"
+
+
+def test_a_number_that_is_nan_in_one_seed_leaves_its_difference_undecided_and_a_missing_one_does_not():
+    runs = [make_run(METHODS, name, 0.8, seed=seed) for name in ("plain", "ed") for seed in (0, 1, 2)]
+    for at, (seed, value) in enumerate(((0, 1.0), (1, 2.5), (2, 3.0))):
+        runs[3 + at].summary["extra"] = {"loss": value}
+        runs[at].summary["extra"] = {"loss": 0.1 * seed}
+    runs[2].summary["extra"]["loss"] = None
+    (results,) = collect(METHODS, runs)
+    found = results.difference(results.find("ed"), key="extra.loss")
+    assert found == (pytest.approx(1.7), None, "Baseline: 2 of 3 seeds; 1 failed")
+    del runs[2].summary["extra"]  # of an older version
+    (results,) = collect(METHODS, runs)
+    found = results.difference(results.find("ed"), key="extra.loss")
+    assert (found.value, found.reason, found.interval is None) == (pytest.approx(1.7), "", False)
+
+
+def test_the_failed_runs_of_a_pool_are_counted_at_their_point_of_the_grid():
+    runs = [make_run(POOL, "plain", 0.8, lr=lr, batch=10) for lr in (0.1, 0.01)]
+    runs.append(replace(make_run(POOL, "plain", 0.8, lr=0.01, batch=10, seed=1, finished=False), failure="no"))
+    (results,) = collect(POOL, runs)
+    assert results.methods[0].describe_failed() == "MLP: 2 of 3 runs; 1 failed"
+    assert [each.methods[0].describe_failed() for each in results.split()] == ["", "MLP: 1 of 2 seeds; 1 failed"]
+    assert not POOL.study.needs_all  # some models of a pool may well diverge
+
+
+def test_runs_of_other_code_are_named():
+    recipe = find_recipe("toys:RECIPE")
+    known = [make_run(recipe, "plain", 0.8, seed=0), make_run(recipe, "plain", 0.8, seed=1)]
+    assert collect(recipe, [replace(run, code=recipe.code) for run in known])[0].different_code == []
+    (results,) = collect(recipe, [known[0], replace(known[1], code="another")])
+    text = f"1 of these 2 runs was made by other code than toys:RECIPE has now: {known[1].name}."
+    assert results.different_code == [text]
+    assert text in [*report_on(recipe, [known[0], replace(known[1], code="another")]).list_parts()]
 
 
 def find_times(runs, epochs=10):

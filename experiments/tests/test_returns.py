@@ -135,7 +135,7 @@ def test_a_method_that_failed_says_so():
     (results,) = collect(STARPILOT, [*make_runs({"plain": PLAIN}), failed])
     (table,) = STARPILOT.study.tables(results)
     assert read_rows(results)["ED"]["unseen levels"] == "failed"
-    assert table.notes[-1] == "ED failed: ValueError: it diverged"
+    assert table.notes[-1] == "ED: 0 of 1 seeds; 1 failed: ValueError: it diverged"
     assert STARPILOT.study.claim(results).word == "not decided"
 
 

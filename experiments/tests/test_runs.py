@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import filelock
+import numpy as np
 import pytest
 import torch
 from toys import RECIPE, Toy, finish, make_job
@@ -108,6 +109,78 @@ def test_evaluations_go_back_to_the_checkpoint(tmp_path, job):
     job.close()
     assert job.start() is None
     assert read_run(job.file).metrics == []
+    job.save(STATE)  # before the first evaluation
+    job.file.unlink()
+    job.close()
+    assert job.start() is None
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_that_is_set_aside_starts_anew(tmp_path, job, finished):
+    if finished:
+        job.finish({"test_accuracy": 0.5})
+    else:
+        with pytest.raises(BusyError):
+            make_job(tmp_path).set_aside()
+        job.close()
+    before = job.file.read_text()
+    again = make_job(tmp_path)
+    again.set_aside()
+    assert (tmp_path / "toy" / "plain-0.jsonl.old").read_text() == before
+    assert again.start() is None
+    assert (again.file, again.read().metrics) == (job.file, [])
+
+
+@pytest.mark.parametrize("key", ["summary", "failure", "stopped", "metrics"])
+def test_metrics_may_have_any_name(tmp_path, job, key):
+    job.log({key: 0.25})
+    job.close()
+    run = RunFolder(tmp_path).find(Toy())
+    assert (run.finished, run.failure, run.stopped, run.metrics[-1]) == (False, None, False, {key: 0.25})
+    (brief,) = RunFolder(tmp_path).read(brief=True)
+    assert (brief.finished, brief.metrics) == (False, [{key: 0.25}])
+
+
+def test_a_record_of_format_2_is_read_and_continued(tmp_path, job):
+    job.close()
+    header, entry = map(json.loads, job.file.read_text().splitlines())
+    old = {key: value for key, value in header.items() if key != "code"} | {"format": 2}
+    lines = [old, entry["metrics"], {"failure": "no"}]
+    job.file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run = read_run(job.file)
+    assert (run.metrics, run.failure, run.code) == ([{"epoch": 1}], "no", None)
+    job = make_job(tmp_path, code="mine")
+    assert job.start()["epoch"] == 1
+    job.finish({"test_accuracy": 0.5})
+    run = read_run(job.file)
+    assert (run.metrics, run.summary, run.failure, run.code) == ([{"epoch": 1}], {"test_accuracy": 0.5}, None, "mine")
+
+
+def test_tensors_and_arrays_are_logged_as_numbers(job):
+    bad, bits = np.float32("nan"), torch.tensor(2.5, dtype=torch.bfloat16)
+    job.log({
+        "a": np.float32(0.5),
+        "b": bad,
+        "c": bits,
+        "d": np.arange(2),
+        "e": torch.tensor(math.inf),
+        "f": np.int64(3),
+    })
+    assert job.read().metrics[-1] == {"a": 0.5, "b": None, "c": 2.5, "d": [0, 1], "e": None, "f": 3}
+    with pytest.raises(TypeError, match="PosixPath is not JSON serializable: log numbers, text, tensors, lists"):
+        job.log({"file": Path("x")})
+    job.finish({"test_accuracy": torch.tensor(0.5)})
+    assert job.read().value("test_accuracy") == 0.5
+
+
+def test_nothing_is_added_to_a_finished_run(job):
+    job.finish({"test_accuracy": 0.5}, {"w": torch.zeros(1)})
+    for add in (job.log, job.finish):
+        with pytest.raises(
+            ValueError, match=r"nothing can be added to the run .*: it was not started, or it is finished"
+        ):
+            add({"test_accuracy": 0.6})
+    assert job.read().summary == {"test_accuracy": 0.5}
 
 
 def test_a_failure_is_kept_until_the_next_attempt(tmp_path, job):
@@ -160,7 +233,7 @@ def test_only_one_process_works_on_a_run(tmp_path):
     assert other.file == one.file  # equal settings are one run, whichever recipe it is for
     other.finish({"test_accuracy": 0.5})
     for job in (one, make_job(tmp_path, recipe="ablation")):
-        with pytest.raises(FinishedError, match=r"plain-0.jsonl is finished; to run it again, delete that file"):
+        with pytest.raises(FinishedError, match=r"plain-0.jsonl is finished; effdeg-lab run --again runs it again"):
             job.start()
     assert len(RunFolder(tmp_path).read()) == 1
 
@@ -181,7 +254,7 @@ def test_whether_a_process_works_on_a_run_is_told_by_its_lock(tmp_path, monkeypa
         job.claim()
     assert folder.is_running(run) is None
     job.finish({})
-    assert folder.is_running(run) is None
+    assert folder.is_running(run) is False  # also if its last line is cut off later
     assert not (tmp_path / ".locks" / "toy@plain-0.txt").exists()
 
 
@@ -264,7 +337,9 @@ def test_reading_leaves_out_what_is_damaged_and_reports_it(tmp_path):
         "[]\n",
         content.replace('"summary"', "summary"),
         content + "5\n",
-        json.dumps(header | {"format": 3}) + "\n",
+        json.dumps(header | {"format": 4}) + "\n",
+        content.replace('{"summary"', '{"metrics": {}}\n{"epo\n{"summary"'),
+        content + '{"epoch": 1}\n',
         json.dumps({key: value for key, value in header.items() if key != "kind"}) + "\n",
     ):
         file.write_text(damage)

@@ -102,7 +102,7 @@ def test_the_runs_that_results_come_from(folder):
         (7.0, {}),
         (2.0, {"changes": {"lr": 0.5}}),
         (2.0, {"tuning_changes": {"held_out": 5}}),
-        (2.0, {"tuning_changes": {"held_out": 5}, "tune": False}),
+        (7.0, {"tuning_changes": {"held_out": 5}, "tune": False}),
         (3.0, {"changes": {"weight": 3.0}}),
     ):
         (planned,) = Plan(RECIPE, methods=["ed"], seeds=[7], **changes).plan_final(runs)
@@ -187,8 +187,12 @@ def test_a_run_leaves_random_numbers_and_signals_as_they_were(folder):
         carry_out(folder, Toy(regularizer="broken"), "broken")
     failure = folder.find(Toy(regularizer="broken")).failure.splitlines()
     assert (failure[0], failure[-1]) == ("Traceback (most recent call last):", "beyond repair")
-    with pytest.raises(ValueError, match="toy ended without a summary"):
-        execute(replace(RECIPE, run=lambda settings, job: job.start()), make_job(folder, Toy(seed=3)))
+    for leave, said in ((lambda *_: None, ""), (lambda *_: sys.exit(0), r" by sys.exit\(0\)")):
+        with pytest.raises(ValueError, match=f"toy ended without a summary{said}: its run must call job.finish"):
+            execute(replace(RECIPE, run=leave), make_job(folder, Toy(seed=3)))
+    assert folder.find(Toy(seed=3)).failure.endswith("its run must call job.finish(summary).\n")
+    execute(replace(RECIPE, run=lambda settings, job: sys.exit(job.finish({}))), make_job(folder, Toy(seed=5)))
+    assert folder.find(Toy(seed=5)).finished
     job = make_job(folder, Toy(seed=4))
     job.claim()
     with pytest.raises(BusyError):  # before anything is loaded
@@ -201,7 +205,7 @@ def test_it_tunes_first_and_runs_with_what_was_best(folder, in_this_process):
     tuning = [replace(ED, weight=weight, held_out=100, epochs=2) for weight in (2.0, 7.0, 20.0)]
     final = [Toy(), Toy(seed=1), best, replace(best, seed=1)]
     assert in_this_process == list_ended(outcome, "finished") == tuning + final
-    assert {each.ending for each in run_sweep(folder, methods=["plain", "ed"])} == {"finished before"}
+    assert {each.ending for each in run_sweep(folder, methods=["plain", "ed", "ed"])} == {"finished before"}
     # Without tuning, what was tuned before still holds.
     run_sweep(folder, methods=["ed"], tune=False, seeds=[2])
     run_sweep(folder, methods=["ed"], seeds=[0], changes={"weight": 3})
@@ -370,3 +374,22 @@ def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_fo
     assert log == f"starting at epoch 0\nstarting at epoch {HELD_AT}\n"
     assert {run.environment["process"] for run in others} == {first.environment["process"]}  # one warm worker
     assert_same(first, carry_out(tmp_path / "whole", Toy(epochs=6)).read())
+
+
+def test_on_ray_sigterm_makes_runs_save_and_stop(folder, tmp_path, monkeypatch, request):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("TOY_HOLD", str(pipe))
+    ray = request.getfixturevalue("local_ray")
+
+    def end():
+        wait_for_hold(pipe)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(StoppedError):
+        run_sweep(folder, methods=["plain"], seeds=[0], changes={"epochs": 6}, ray=ray)
+    ending.join()
+    assert folder.find(Toy(epochs=6)).stopped
+    assert make_job(folder, Toy(epochs=6)).start()["epoch"] == HELD_AT

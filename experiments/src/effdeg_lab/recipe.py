@@ -5,12 +5,13 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from effdeg.io import find_code
+from effdeg_lab.code_hash import hash_code
 from effdeg_lab.data import check_all
 from effdeg_lab.settings import Settings, suggest
 
@@ -64,6 +65,11 @@ class Recipe:
     search: tuple[Mapping[str, Any], ...] = ()
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
+
+    @cached_property
+    def code(self) -> str | None:
+        """A hash of the code of its runs, unless that is the lab's own: of ``run`` and of the settings' class."""
+        return hash_code(filter(None, (self.run, self.run_together, type(self.settings))))
 
     @property
     def source(self) -> str:

@@ -83,7 +83,7 @@ class Report:
                 continue
             yield f"Here: {verdict}."
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
-            yield from results.different_data
+            yield from (*results.different_data, *results.different_code)
             yield from list_tables(results)
         yield from [self.tuning] if self.tuning else []
         if self.recipe.departs and self.results[0].changes:  # it may be about what was changed
@@ -109,7 +109,7 @@ class Report:
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
     """Put together what was found of a recipe, in runs with some settings only if ``changes`` names them."""
     results = collect(recipe, runs, changes)
-    verdicts = [recipe.study.claim(each) if each.done else Verdict("not run") for each in results]
+    verdicts = [recipe.study.judge(each) for each in results]
 
     def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
         found = [find_runs(runs, recipe, method, changes=changes) for method in methods]

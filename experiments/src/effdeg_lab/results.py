@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,9 @@ _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
 _SHORTEST, _LONGEST = 0.8, 1.05
 _MISSED = 1.5  # runs planned for equal time may turn out to take up to this long
 _LISTED = 5  # the most seeds that are listed one by one
+
+
+State = Literal["run", "not run", "not finished", "failed"]
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,16 @@ class Spread:
         return None if self.std is None else self.std / math.sqrt(self.count)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """The difference between two methods with a 95% interval by Student's t, paired by seed where they share seeds.
 
-    A single seed has no interval, nor have seeds that agree to the last digit: that is a coincidence.
+    A single seed has no interval, nor have seeds that agree to the last digit: that is a coincidence. There is none
+    either if some seeds failed, as the others may be those that do well.
     """
 
     value: float
     interval: tuple[float, float] | None
+    reason: str = ""  # the seeds that failed, if any
 
     @classmethod
     def of(cls, one: Mapping[int, float], other: Mapping[int, float], *, comparisons: int = 1) -> "Difference":
@@ -80,8 +84,8 @@ class MethodRuns:
 
     method: Method
     runs: tuple[Run, ...]  # finished, ordered by seed; in a pool, at all points of the grid
-    state: Literal["run", "not run", "not finished", "failed"]
-    failure: str | None = None  # the last line of the error that ended it
+    state: State
+    failed: tuple[Run, ...] = ()  # ended by an error, or without a number that the study needs; otherwise like ``runs``
     values_used: Mapping[str, Any] | None = None  # the tuned settings and their values in these runs
     choice: Choice | None = None  # the tuning that chose these values, or else the best one; None if not tuned
 
@@ -100,6 +104,14 @@ class MethodRuns:
     def machines(self) -> tuple[str, ...]:
         """The machines that the method was run on."""
         return tuple(dict.fromkeys(run.machine for run in self.runs))
+
+    def describe_failed(self, key: str | None = None) -> str:
+        """Return how many runs failed, or ended with NaN under this key: ``ED: 3 of 5 seeds; 2 failed``, or nothing."""
+        failed = [*self.failed, *(run for run in self.runs if key is not None and run.is_nan(key))]
+        total = len(self.runs) + len(self.failed)
+        unit = "seeds" if len({run.seed for run in (*self.runs, *self.failed)}) == total else "runs"
+        said = f"{self.method.title}: {total - len(failed)} of {total} {unit}; {len(failed)} failed"
+        return said if failed else ""
 
     def values(self, key: str) -> "pd.Series[float]":
         """Return one number of each summary by seed, nan where a run lacks it."""
@@ -183,8 +195,26 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """One sentence for each method that failed, with the last line of its error."""
-        return [f"{each.method.title} failed: {each.failure}" for each in self.methods if each.failure]
+        """One sentence for each method of which runs failed, with the last line of an error."""
+        needs = f"it has no {self.recipe.study.needs}, or that is not a number"
+        return [
+            f"{each.describe_failed()}: {(each.failed[-1].failure or needs).strip().splitlines()[-1]}"
+            for each in self.methods
+            if each.failed
+        ]
+
+    @property
+    def different_code(self) -> list[str]:
+        """A sentence on the runs that were made by other code than the recipe has now, if there are any."""
+        runs = [run for each in self.methods for run in each.runs]
+        other = [run for run in runs if run.code not in (None, self.recipe.code)]
+        described = f"{len(other)} of these {len(runs)} runs" if len(runs) > 1 else "This run"
+        verb = "was" if len(other) == 1 else "were"
+        return (
+            [f"{described} {verb} made by other code than {self.recipe.name} has now: {other[0].name}."]
+            if other
+            else []
+        )
 
     @property
     def different_data(self) -> list[str]:
@@ -224,15 +254,17 @@ class Results:
         found = group_runs(runs, kind, axes) if axes else []
         found.sort(key=lambda group: [*map(get_position, self.recipe.grid.values(), group[0].values())])
 
-        def pick(each: MethodRuns, at: Sequence[Run]) -> MethodRuns:
+        def pick(each: MethodRuns, values: Mapping[str, Any], at: Sequence[Run]) -> MethodRuns:
             kept = tuple(run for run in each.runs if run in at)
-            return replace(each, runs=kept, state="not run" if each.runs and not kept else each.state)
+            failed = tuple(run for run in each.failed if read_settings(run, kind, axes) == values)
+            state: State = "failed" if failed else "not run"
+            return replace(each, runs=kept, failed=failed, state=state if each.runs and not kept else each.state)
 
         def name(values: Mapping[str, Any]) -> str:
             return ", ".join(str(value) if axis == "data" else f"{axis} {value}" for axis, value in values.items())
 
         return [
-            replace(self, methods=tuple(pick(each, at) for each in self.methods), point=name(values))
+            replace(self, methods=tuple(pick(each, values, at) for each in self.methods), point=name(values))
             for values, at in found
         ] or [self]
 
@@ -242,7 +274,11 @@ class Results:
         """Compare a method with another, by default the first; None if they are the same or either was not run."""
         other = other or self.methods[0]
         values = [dict(each.values(key).dropna()) for each in (one, other)]
-        return None if one is other or not all(values) else Difference.of(*values)
+        if one is other or not (one.runs and other.runs):
+            return None
+        failed = "; ".join(filter(None, (each.describe_failed(key) for each in (one, other))))
+        difference = Difference.of(*values) if all(values) else None
+        return Difference(difference.value if difference else math.nan, None, failed) if failed else difference
 
 
 def _write_seeds(seeds: Sequence[int]) -> str:
@@ -304,20 +340,25 @@ def _pick_runs(
     kind, needs = type(recipe.settings), recipe.study.needs
     choice = choices[0] if choices else None
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
+    failed = [run for run in runs if run.failure is not None or (run.finished and needs and run.is_nan(needs))]
     if not usable:
-        failures = [run.failure.strip().splitlines()[-1] for run in runs if run.failure]
-        if failures and len(failures) == len(runs):
-            return MethodRuns(method, (), "failed", failures[-1], choice=choice)
-        return MethodRuns(method, (), "not finished" if runs else "not run", choice=choice)
+        state: State = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
+        return MethodRuns(method, (), state, tuple(failed), choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
     groups = group_runs(usable, kind, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     choice = next((each for each in choices if each.changes == values), choice)
-    # Older versions may have left a second run with the same settings.
-    points = {(run.seed, *read_settings(run, kind, recipe.axes).values()): run for run in reversed(picked)}
+
+    def by_point(runs: Iterable[Run]) -> dict[str, Run]:
+        """Keep one run of each seed at each point: older versions may have left a second one."""
+        return {json.dumps([run.seed, read_settings(run, kind, recipe.axes)]): run for run in runs}
+
+    points = by_point(reversed(picked))
+    lost = by_point(run for run in failed if read_settings(run, kind, method.tune) == values)
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
-    return MethodRuns(method, ordered, "run", values_used=values, choice=choice)
+    again = tuple(run for point, run in lost.items() if point not in points)
+    return MethodRuns(method, ordered, "run", again, values_used=values, choice=choice)
 
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:

@@ -1,8 +1,9 @@
 """Runs on disk: one small file each, and a folder of checkpoints next to it from which a killed run continues.
 
 ``RUNS/<recipe>/<method>-<seed>….jsonl`` holds the results of a run. Its first line has the settings and the
-environment, each further line the metrics of one evaluation, and the last line of a finished run its summary. The
-folder of the same name holds what only this machine needs: checkpoints, weights and the log.
+environment. Every further line has one key: ``metrics`` for an evaluation, and on the last line ``summary`` if the run
+is finished, ``failure`` or ``stopped``. In format 2, metrics had a line of their own without that key. The folder of
+the same name holds what only this machine needs: checkpoints, weights and the log.
 """
 
 import errno
@@ -16,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ import effdeg
 from effdeg.io import to_json, write_atomically
 from effdeg_lab.settings import Settings, format_setting
 
-FORMAT = 2
-_ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines; all other lines are evaluations
+FORMAT = 3
+_ENDS = ({"summary"}, {"failure"}, {"stopped"})  # the keys of last lines
 _LONGEST_VALUE, _LONGEST_NAME = 24, 150
 _LOOKING = "looking"  # the lock held while testing whether the locks of runs are free
 
@@ -65,6 +66,7 @@ class Run:
     summary: dict[str, Any] | None = None  # None if it is not finished
     failure: str | None = None  # the error that ended its last attempt
     stopped: bool = False  # whether its last attempt was asked to stop
+    code: str | None = None  # Recipe.code when it was made; None if it is not known
 
     @property
     def name(self) -> str:
@@ -89,27 +91,40 @@ class Run:
 
     def value(self, key: str) -> float:
         """Return a number from the summary by a dotted key such as ``effective_degree.value``; nan if missing."""
+        found = self._look_up(key)
+        return float("nan") if found is None or found is MISSING else float(found)
+
+    def is_nan(self, key: str) -> bool:
+        """Return whether a number of the summary is NaN or infinite, which is not the same as missing."""
+        return self._look_up(key) is None
+
+    def _look_up(self, key: str) -> Any:
         found: Any = self.summary
         for part in key.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return float("nan") if found is None else float(found)
+            if found is not None:
+                found = found.get(part, MISSING) if isinstance(found, Mapping) else MISSING
+        return found
 
 
 def read_run(file: Path, *, brief: bool = False) -> Run:
-    """Read a run without a last line that was cut off by a kill; if ``brief``, only the first and the last line."""
+    """Read a run without a last line that was cut off by a kill; if ``brief``, return only its last evaluation."""
     lines = _read_lines(file)
     try:
         if not lines:
             raise ValueError("it is empty, or its first line is not complete")
-        header, *entries = map(json.loads, [*lines[:1], *lines[1:][-1:]] if brief else lines)
-        if header["format"] != FORMAT:
+        header, *entries = (_parse(number, line) for number, line in enumerate(lines, start=1))
+        if header["format"] not in (2, FORMAT):
             raise ValueError(f"it has format {header['format']!r}; expected {FORMAT}")
         known = {key: header[key] for key in ("recipe", "method", "kind", "settings", "environment")}
-        metrics = [entry for entry in entries if entry.keys() not in _ENDS]
+        if header["format"] == 2:
+            entries = [entry if entry.keys() in _ENDS else {"metrics": entry} for entry in entries]
+        if unknown := [entry for entry in entries if entry.keys() not in ({"metrics"}, *_ENDS)]:
+            raise ValueError(f"a line has the keys {', '.join(unknown[0])}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is damaged: {error}. Move or delete it.") from error
-    end = entries[-1] if entries and entries[-1].keys() in _ENDS else {}
-    return Run(file, **known, metrics=metrics, **end)
+    end = entries[-1] if entries and "metrics" not in entries[-1] else {}
+    metrics = [entry["metrics"] for entry in (entries[-1:] if brief else entries) if "metrics" in entry]
+    return Run(file, **known, metrics=metrics, code=header.get("code"), **end)
 
 
 class RunFolder:
@@ -165,7 +180,7 @@ class RunFolder:
         return self.folder / re.sub(r"[^\w.-]", "_", recipe, flags=re.ASCII)
 
     def is_running(self, run: Run) -> bool | None:
-        """Return whether a process is working on a run, by its lock; None if it was not started on this machine.
+        """Return whether a process is working on a run, by its lock; None if another machine has claimed it.
 
         Some network file systems do not show locks to other machines.
         """
@@ -177,7 +192,9 @@ class RunFolder:
                 return False
         except filelock.Timeout:
             return True
-        except (OSError, ValueError):  # never claimed, or locks do not work in this folder
+        except FileNotFoundError:  # never claimed, or finished and then cut off
+            return False
+        except (OSError, ValueError):  # locks do not work in this folder
             return None
 
     def name_claim(self, file: Path) -> Path:
@@ -212,6 +229,7 @@ class Job:
     data: Path | None = None  # the folder that holds the data sets
     progress: bool = False  # whether to show a progress bar
     asked_to_stop: Callable[[], bool] = lambda: False
+    code: str | None = None  # Recipe.code
     file: Path = field(init=False)
     _lock: filelock.FileLock | None = field(default=None, init=False)
     _lines: int = field(default=0, init=False)
@@ -233,26 +251,27 @@ class Job:
         """Keep other processes from working on the run until :meth:`close`; raise BusyError if one already is."""
         if self.claimed:
             return
-        lock = self.runs.lock(self.settings.hash)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            try:
-                with self.runs.lock(_LOOKING):  # the lock may only have been tested by is_running
-                    lock.acquire(timeout=0)
-            except filelock.Timeout:
-                raise BusyError(f"another process is working on the run {self.file}: wait for it, or end it.") from None
-        self._lock = lock
+        self._acquire()
         known = self._find()  # again, under the lock: another process may have finished the run
         if known is not None and known.finished:
             self.close()
-            raise FinishedError(f"the run {self.file} is finished; to run it again, delete that file.")
+            raise FinishedError(f"the run {self.file} is finished; effdeg-lab run --again runs it again.")
         if known is None:
             with self.runs.lock("names"):  # another run may be about to take the same name
                 self._find()
                 self._write([], {})
+            self._delete_checkpoints()  # of a run whose file was deleted
         claim = f"{_identify_machine()} {self.settings.hash}\n"
         write_atomically(self.runs.name_claim(self.file), claim.encode())
+
+    def set_aside(self) -> None:
+        """Rename the run's file to ``.jsonl.old``, so that it starts anew; raise BusyError if a process works on it."""
+        with closing(self):
+            self._acquire()
+            if self._find() is not None:
+                self.file.replace(self.file.with_name(f"{self.file.name}.old"))
+                self._delete_checkpoints()
+            self._find()
 
     def start(self, **environment: Any) -> dict[str, Any] | None:
         """Start or continue the run; return the state in the newest valid checkpoint, None if there is none."""
@@ -261,7 +280,7 @@ class Job:
         for file in [*self.file.parent.glob(f"{self.file.name}.*.partial"), *self.folder.glob("*.partial")]:
             file.unlink(missing_ok=True)
         known, (lines, state) = read_run(self.file), self._load()
-        if len(known.metrics) < lines:  # the user deleted the file to run it again
+        if len(known.metrics) < lines:  # the user deleted some of its lines
             lines, state = 0, None
         if state is not None and known.environment.get("shared"):  # the time so far was measured on a shared device
             environment["shared"] = True
@@ -269,8 +288,8 @@ class Job:
         return state
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Append the metrics of an evaluation; NaN and infinities are written as null."""
-        _append(self.file, entry)
+        """Append the metrics of an evaluation; NaN and infinities are written as null, tensors and arrays as lists."""
+        self._append("metrics", dict(entry))
         self._lines += 1
 
     def save(self, state: dict[str, Any]) -> None:
@@ -298,12 +317,11 @@ class Job:
 
     def finish(self, summary: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> None:
         """Write the summary, which finishes the run, after the trained weights in ``weights.pt`` if given."""
-        if weights is not None:
+        if weights is not None and self.claimed:
             write_atomically(self.folder / "weights.pt", _to_bytes(dict(weights)))
-        _append(self.file, {"summary": summary})
+        self._append("summary", dict(summary))
         with suppress(OSError):  # the run is finished, even if cleaning up fails
-            for file in self._list_checkpoints():
-                file.unlink()
+            self._delete_checkpoints()
             self.runs.name_claim(self.file).unlink(missing_ok=True)
             if self._lock is not None:  # no longer needed: the run is seen to be finished
                 Path(self._lock.lock_file).unlink(missing_ok=True)
@@ -331,6 +349,18 @@ class Job:
         except (OSError, ValueError):
             return None
 
+    def _acquire(self) -> None:
+        lock = self.runs.lock(self.settings.hash)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            try:
+                with self.runs.lock(_LOOKING):  # the lock may only have been tested by is_running
+                    lock.acquire(timeout=0)
+            except filelock.Timeout:
+                raise BusyError(f"another process is working on the run {self.file}: wait for it, or end it.") from None
+        self._lock = lock
+
     def _find(self) -> Run | None:
         (known,) = self.runs.find_all([self.settings])
         name = self.runs.name_file(self.recipe, self.method, self.base, self.settings)
@@ -339,13 +369,23 @@ class Job:
 
     def _write(self, metrics: list[dict[str, Any]], environment: Mapping[str, Any]) -> None:
         who = {"format": FORMAT, "recipe": self.recipe, "method": self.method, "kind": self.settings.kind_name()}
-        header = {**who, "settings": self.settings.to_dict(), "environment": environment}
+        header = {**who, "code": self.code, "settings": self.settings.to_dict(), "environment": environment}
+        lines = [header, *({"metrics": entry} for entry in metrics)]
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.file, "".join(f"{to_json(line)}\n" for line in (header, *metrics)).encode())
+        write_atomically(self.file, "".join(f"{to_json(line)}\n" for line in lines).encode())
         self._lines = len(metrics)
+
+    def _append(self, key: str, value: dict[str, Any]) -> None:
+        if not self.claimed:
+            raise ValueError(f"nothing can be added to the run {self.file}: it was not started, or it is finished.")
+        _append(self.file, {key: value})
 
     def _list_checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))
+
+    def _delete_checkpoints(self) -> None:
+        for file in self._list_checkpoints():
+            file.unlink()
 
     def _load(self) -> tuple[int, dict[str, Any] | None]:
         """Read the newest valid checkpoint, onto the CPU; warn of damaged ones and delete them."""
@@ -394,6 +434,13 @@ def _read_lines(file: Path) -> list[bytes]:
     return [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
+def _parse(number: int, line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+
+
 @lru_cache(maxsize=10_000)
 def _read_briefly(file: Path, *_: int) -> Run:
     """Read a run in brief, cached by the time and size of its file: sweeps read whole folders again and again."""
@@ -402,7 +449,10 @@ def _read_briefly(file: Path, *_: int) -> Run:
 
 def _append(file: Path, entry: Mapping[str, Any]) -> None:
     """Append a line, completely or not at all."""
-    line = to_json(entry).encode() + b"\n"
+    try:
+        line = to_json(entry).encode() + b"\n"
+    except TypeError as error:
+        raise TypeError(f"{error}: log numbers, text, tensors, lists and dicts.") from error
     # Unbuffered: a buffer that a full disk rejected would be written again when the file is closed.
     with file.open("ab", buffering=0) as stream:
         start = stream.tell()

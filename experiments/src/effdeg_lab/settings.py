@@ -12,6 +12,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+MOST_NODES = 10_000  # on a path; more are a mistake that fills the memory
+
 
 def setting(
     default: Any,

@@ -17,8 +17,9 @@ from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
 from effdeg_lab.runs import Run, RunFolder, StoppedError
 from effdeg_lab.settings import Settings
+from effdeg_lab.signals import catch_signals, list_stop_signals
 from effdeg_lab.tuning import list_choices
-from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace, catch_signals
+from effdeg_lab.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace
 
 _SAME_TIME = 0.05  # training times count as equal if they differ by less than this fraction
 
@@ -113,17 +114,17 @@ class Plan:
     def get_tuned(self, method: Method, runs: Sequence[Run]) -> tuple[dict[str, Any], int]:
         """Return the values that did best in tuning, and how many were tried; none if the user sets one of them.
 
-        If this sweep does not tune, any number of held-out examples counts, unless the user sets it.
+        If this sweep does not tune, any number of held-out examples counts.
         """
         if not self._get_candidates(method):
             return {}, 0
         changes = self._get_tuning()
-        held_out = changes["held_out"] if self.tune or "held_out" in self.tuning_changes else None
+        held_out = changes["held_out"] if self.tune else None
         choices = list_choices(self.recipe, method, runs, changes, held_out)
         return (dict(choices[0].changes), len(choices[0].tried)) if choices else ({}, 0)
 
     def _get_methods(self) -> list[Method]:
-        return [self.recipe.method(name) for name in self.methods] or list(self.recipe.methods)
+        return [self.recipe.method(name) for name in dict.fromkeys(self.methods)] or list(self.recipe.methods)
 
     def _get_candidates(self, method: Method) -> list[dict[str, Any]]:
         """List the values to try for a method; none if the user sets one of them."""
@@ -146,12 +147,14 @@ def sweep(
     processes: int = 1,
     together: int = 1,
     ray: str | None = None,
+    any_code: bool = False,
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
-    A method is skipped if none of its tuning runs finishes. SIGTERM and Ctrl-C make every run save and stop; after
-    SIGTERM, :class:`StoppedError` is raised. If another process is working on a run, the sweep waits for it. On Ray,
-    ``processes`` is the number of runs that share a GPU. Up to ``together`` runs of one kind are trained in one step.
+    A method is skipped if none of its tuning runs finishes. SIGTERM, SIGHUP and Ctrl-C make every run save and stop;
+    except after Ctrl-C, :class:`StoppedError` is raised. If another process is working on a run, the sweep waits for
+    it. On Ray, ``processes`` is the number of runs that share a GPU. Up to ``together`` runs of one kind are trained in
+    one step. Finished runs of other code than the recipe's are refused unless ``any_code``.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
@@ -168,9 +171,9 @@ def sweep(
     def carry_out(planned: Sequence[Planned], title: str) -> None:
         """Carry out the runs that are not finished yet, until a signal arrives."""
         known = zip(planned, runs.find_all([each.settings for each in planned]), strict=True)
-        finished = {each: run for each, run in known if run and run.finished}
-        check_same_data(((each.settings, run) for each, run in finished.items()), data)
-        before = [*finished]
+        begun = [(each, run) for each, run in known if run]
+        check_same([(each.settings, run) for each, run in begun], plan.recipe, data, any_code=any_code)
+        before = [each for each, run in begun if run.finished]
         outcome.extend(Ended(each, "finished before") for each in before)
         due = [each for each in planned if each not in before]
         with progress_bar(f"{plan.recipe.name}, {title}", len(planned), enabled=bool(planned)) as update:
@@ -187,7 +190,7 @@ def sweep(
                 if due and not received:  # other processes are working on the rest
                     time.sleep(TICK)
 
-    with catch_signals(signal.SIGTERM, signal.SIGINT) as received, closing(pool):
+    with catch_signals(signal.SIGINT, *list_stop_signals()) as received, closing(pool):
         carry_out(plan.plan_tuning(), "tuning")
         known = runs.read(brief=True)
         untuned = plan.explain_untuned(known)
@@ -204,10 +207,30 @@ def sweep(
     return outcome
 
 
-def check_same_data(finished: Iterable[tuple[Settings, Run]], folder: Path | None) -> None:
-    """Raise if a finished run was made with data other than those in this folder, as far as that is known."""
+def check_same(
+    known: Sequence[tuple[Settings, Run]], recipe: Recipe, folder: Path | None, *, any_code: bool = False
+) -> None:
+    """Raise if a finished run was made with data other than those in this folder, or by other code than the recipe's.
+
+    Warn of a run that would continue from a checkpoint of other code. What is not known is taken to be the same.
+    """
     found: dict[tuple[Any, Any], str | None] = {}
-    for settings, run in finished:
+    other = [] if any_code else [run for _, run in known if run.code is not None and run.code != recipe.code]
+    finished = [run for run in other if run.finished]
+    if finished:
+        more = f" and {len(finished) - 1} more" if len(finished) > 1 else ""
+        raise ValueError(
+            f"{finished[0].file}{more} came from other code than {recipe.name} has now, so the result may be another. "
+            "To use it all the same, add --any-code; to run it again, delete it or use effdeg-lab run --again; to keep "
+            "both, give another --runs folder."
+        )
+    for run in other:
+        if [*run.file.with_suffix("").glob("checkpoint-*.pt")]:
+            text = f"{run.file} continues from a checkpoint of other code than {recipe.name} has now."
+            warnings.warn(f"{text} To start anew, use effdeg-lab run --again.", RuntimeWarning, stacklevel=2)
+    for settings, run in known:
+        if not run.finished:
+            continue
         key = run.settings.get("data"), run.settings.get("pixels")
         if "data" in run.environment and key not in found:
             found[key] = settings.identify_data(folder)

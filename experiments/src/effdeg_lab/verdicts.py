@@ -25,8 +25,8 @@ class Verdict:
         """What the deciding number is, the number, its interval, and why it does not decide; empty if there is none."""
         low, high = self.interval or (0.0, 0.0)
         spread = f" (95% interval {low:.3g} to {high:.3g})" if low < high else ""  # an exact number has none
-        reason = f"; {self.reason}" if self.reason else ""
-        return "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}{reason}"
+        number = "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}"
+        return "; ".join(filter(None, (number, self.reason)))
 
     def __str__(self) -> str:
         return f"{self.word}: {self.details}" if self.details else self.word
@@ -36,6 +36,8 @@ def judge(
     quantity: str,
     value: float,
     interval: tuple[float, float] | None,
+    reason: str = "",
+    /,
     *,
     above: float = -math.inf,
     below: float = math.inf,
@@ -43,14 +45,17 @@ def judge(
     """Judge a claim that a number lies above one bound, below another, or both.
 
     The claim holds if the whole interval lies within the bounds, does not hold if the whole interval lies outside, and
-    is not decided otherwise, or if there is no interval. An exact number has the interval ``(value, value)``.
+    is not decided otherwise, if there is no interval, or if there is a reason, such as seeds that failed. An exact
+    number has the interval ``(value, value)``.
     """
     word: Word = "not decided"
-    if interval and above < interval[0] and interval[1] < below:
+    if reason:
+        pass
+    elif interval and above < interval[0] and interval[1] < below:
         word = "holds"
     elif interval and (interval[1] <= above or interval[0] >= below):
         word = "does not hold"
-    return Verdict(word, quantity, value, interval, (above, below))
+    return Verdict(word, quantity, value, interval, (above, below), reason)
 
 
 def judge_all(verdicts: Iterable[Verdict]) -> Verdict:

@@ -10,12 +10,13 @@ import io
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -26,6 +27,7 @@ import torch
 from effdeg_lab.recipe import Recipe, find_recipe
 from effdeg_lab.runs import AloneError, BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
 from effdeg_lab.settings import Settings
+from effdeg_lab.signals import catch_signals, list_stop_signals
 
 TICK = 1.0  # seconds between two checks of the runs; the end of a run is noticed at once
 GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
@@ -49,36 +51,15 @@ class Ended(NamedTuple):
     note: str = ""
 
 
-@contextmanager
-def catch_signals(*numbers: int) -> Iterator[list[int]]:
-    """Collect signals while the block runs; a second Ctrl-C has its usual effect. Works only in the main thread."""
-    received: list[int] = []
-    before: dict[int, Any] = {}
-
-    def receive(number: int, _: object) -> None:
-        received.append(number)
-        if number == signal.SIGINT:
-            os.write(2, b"\nsaving and stopping; Ctrl-C again stops at once\n")  # printing may have been interrupted
-            signal.signal(number, before[number])
-
-    try:
-        if threading.current_thread() is threading.main_thread():
-            before |= {number: signal.signal(number, receive) for number in numbers}
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def execute(recipe: Recipe, *jobs: Job) -> None:
     """Carry out or continue a run in this process; under ``torchrun``, in every process.
 
     Several jobs are trained together; if one fails, that is recorded and the others continue. An error that ends all of
-    them is recorded in their files and raised. SIGTERM makes runs save and raise :class:`StoppedError`.
+    them is recorded in their files and raised. SIGTERM and SIGHUP make runs save and raise :class:`StoppedError`.
     """
     device, first = jobs[0].device, get_rank_and_size()[0] == 0
     with (
-        catch_signals(signal.SIGTERM) as received,
+        catch_signals(*list_stop_signals()) as received,
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         torch.cuda.device(device) if device.type == "cuda" else nullcontext(),
         ExitStack() as stack,
@@ -91,13 +72,19 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
             if first:
                 for job in jobs:
                     job.claim()  # before loading anything: another process may be working on it
-            if len(jobs) > 1 and recipe.run_together is not None:
-                recipe.run_together(jobs)
-            else:
-                recipe.run(jobs[0].settings, jobs[0])
+            left = ""
+            try:
+                if len(jobs) > 1 and recipe.run_together is not None:
+                    recipe.run_together(jobs)
+                else:
+                    recipe.run(jobs[0].settings, jobs[0])
+            except SystemExit as error:
+                left = f" by sys.exit({error.code})"
             for job in jobs if first else ():
                 if job.claimed:
-                    raise ValueError(f"{recipe.name} ended without a summary: its run must call job.finish(summary).")
+                    raise ValueError(
+                        f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary)."
+                    )
         except (BusyError, FinishedError, AloneError):
             raise
         except Exception as error:
@@ -122,9 +109,9 @@ class Workplace:
         """Return the recipe and a new job."""
         recipe, method, settings = find_recipe(self.recipe), planned.method, planned.settings
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
-        return recipe, Job(settings, recipe.name, method, base, folder, device, self.data)
+        return recipe, Job(settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
 
-    def work(self, planned: Sequence[Planned]) -> list[Ended]:
+    def work(self, planned: Sequence[Planned], asked_to_stop: Callable[[], bool] = lambda: False) -> list[Ended]:
         """Carry out a run, or several together, in a process of their own.
 
         Output goes to the log of the first run. The error of a run that fails while others continue goes to its own.
@@ -133,6 +120,7 @@ class Workplace:
         for each in planned:
             try:
                 recipe, job = self.open(each)
+                job.asked_to_stop = asked_to_stop
                 job.claim()  # before writing to its log: another process may be working on it
                 jobs[each] = job
             except Exception as error:
@@ -148,7 +136,7 @@ class Workplace:
                 execute(recipe, *jobs.values())
         except AloneError:
             traceback.print_exc()
-            return [*ended, *(each for alone in jobs for each in self.work([alone]))]
+            return [*ended, *(each for alone in jobs for each in self.work([alone], asked_to_stop))]
         except Exception as error:
             ending = error
         for each, job in jobs.items():
@@ -256,7 +244,9 @@ class _Worker:
 def _serve(connection: Connection, place: Workplace, threads: int | None, decoders: int | None) -> None:
     """Carry out the runs that arrive, until the sweep ends or SIGTERM arrives."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep handles Ctrl-C
+    for name in ("SIGINT", "SIGHUP"):  # the sweep handles Ctrl-C and a closed terminal; Windows has no SIGHUP
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Exit instead of dying from the signal: Python would warn of semaphores that libraries have not released.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     threading.Thread(target=_end_with_sweep, daemon=True).start()
@@ -301,10 +291,11 @@ class RayPool:
 
         self._ray, self._place, self._connects = ray, place, not ray.is_initialized()
         if self._connects:
+            _check_address(address)
             ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
         gpus = 1 / per_gpu if place.device.startswith("cuda") else 0
         # One process per run, so that a run cannot affect the next.
-        self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=1, max_retries=0)(Workplace.work)
+        self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=1, max_retries=0)(_work_on_ray)
         self._pending: dict[Any, Sequence[Planned]] = {}
 
     def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
@@ -315,9 +306,11 @@ class RayPool:
             yield [ended for task in ready for ended in self._receive(task, self._pending.pop(task))]
 
     def close(self) -> None:
-        """Cancel unfinished runs; another sweep continues them from their last checkpoints."""
+        """Make all runs save and stop, and end the tasks."""
         for task in self._pending:
             self._ray.cancel(task)
+        if self._pending:
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=GRACE)
         if self._connects:
             self._ray.shutdown()
 
@@ -326,6 +319,22 @@ class RayPool:
             return [Ended(*ended) for ended in self._ray.get(task)]
         except Exception as error:  # the process died or could not import the run, whose own errors are return values
             return [self._place.bury(each, _get_last_line(error)) for each in planned]
+
+
+def _check_address(address: str) -> None:
+    """Raise unless something answers at an address with a port: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=GRACE).close()
+        except (OSError, OverflowError) as error:
+            raise ValueError(f"--ray {address}: no Ray cluster answers there ({error}). Write HOST:PORT.") from None
+
+
+def _work_on_ray(place: Workplace, planned: Sequence[Planned]) -> list[Ended]:
+    """Carry out runs in a task of Ray, which cancels it by an interrupt."""
+    with catch_signals(signal.SIGINT) as received:
+        return place.work(planned, lambda: bool(received))
 
 
 def _describe_end(planned: Planned, error: Exception) -> Ended:

@@ -167,7 +167,7 @@ def make_folder(folder: Path, what: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON in one line, with null for NaN and infinities, which JSON does not have.
+    """Return JSON in one line, with null for NaN and infinities, and lists or numbers for tensors and arrays.
 
     Example:
         >>> from effdeg.io import to_json
@@ -178,7 +178,8 @@ def to_json(value: Any) -> str:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Return numbers in dicts and lists with None instead of NaN and infinities; tuples become lists."""
+    """Return numbers in dicts and lists with None instead of NaN and infinities; tuples and tensors become lists."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, Mapping):
         return {key: replace_nonfinite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -3,11 +3,12 @@
 import gc
 import json as json_module
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,12 +17,18 @@ from typer import Option
 from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, pick_device
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
 from effdeg_lab.cli._states import describe_run, get_state
+from effdeg_lab.signals import list_stop_signals
 
 if TYPE_CHECKING:
     import torch
 
+    from effdeg_lab.recipe import Recipe
     from effdeg_lab.runs import RunFolder
     from effdeg_lab.sweep import Plan
+
+_MOST_SEEDS = 10_000  # more are a mistake
+_SEEDS = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+AnyCode = Annotated[bool, Option("--any-code", help="Use finished runs also if other code made them.")]
 
 REQUEUE = 75
 """The exit code of a run that was asked to stop (``EX_TEMPFAIL``): job schedulers can be told to requeue on it."""
@@ -29,25 +36,28 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 @contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Exit with the requeue code where runs do not catch SIGTERM themselves, such as while torch is imported."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit with the requeue code where runs do not catch signals themselves, such as while torch is imported."""
 
     def leave(*_: object) -> None:
         raise SystemExit(REQUEUE)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in list_stop_signals()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-@_exit_on_sigterm()
+@_exit_on_signals()
 def run(
     name: Name,
     method: Annotated[str | None, Option(help="The method. Default: the recipe's first.")] = None,
-    seed: Annotated[int, Option(help="The seed of everything random.")] = 0,
+    seed: Annotated[str, Option(metavar="INTEGER", help="The seed of everything random.")] = "0",
     changes: Changes = None,
+    again: Annotated[bool, Option("--again", help="Run it again; the old record is kept as **.jsonl.old**.")] = False,
+    any_code: AnyCode = False,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
@@ -58,20 +68,24 @@ def run(
     Unless --set says otherwise, tuned settings take the values that a sweep found best, if there was one, and settings
     of a random search the first that were drawn. Under torchrun the processes share the work.
 
-    SIGTERM and Ctrl-C make the run save and stop; started again, it continues. After SIGTERM the exit code is 75, on
-    which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
+    SIGTERM, a closed terminal and Ctrl-C make the run save and stop; started again, it continues. Except after Ctrl-C
+    the exit code is 75, on which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch
+    --requeue**).
     """
     from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
-    from effdeg_lab.sweep import Plan, check_same_data
-    from effdeg_lab.workers import catch_signals, execute
+    from effdeg_lab.signals import catch_signals
+    from effdeg_lab.sweep import Plan, check_same
+    from effdeg_lab.workers import execute
 
-    recipe = find_recipe(name)
+    recipe, seeds = find_recipe(name), _parse_seeds("--seed", seed)
+    if len(seeds) != 1:
+        raise ValueError(f"--seed {seed}: a run has one seed. For several: effdeg-lab sweep {name} --seeds {seed}")
     chosen = recipe.methods[0] if method is None else recipe.method(method)
     point = recipe.search[0] if recipe.search else {}  # without it, the run would belong to no pool
-    wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
+    wanted = {**point, "seed": seeds[0], **_parse_changes(recipe, changes, "--seed")}
     base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes(where), catch_signals(signal.SIGINT) as interrupted:
@@ -79,14 +93,18 @@ def run(
         plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
-        job = Job(settings, recipe.name, chosen.name, base, folder, where, data, speaks, lambda: bool(interrupted))
+        options = (folder, where, data, speaks, lambda: bool(interrupted), recipe.code)
+        job = Job(settings, recipe.name, chosen.name, base, *options)
         if speaks:
             note = f", {format_settings(tuned)} (the best of {tried} tried)" if tuned else ""
             print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
+        if again and first:
+            job.set_aside()
+        gather(again)  # the others wait
         found = job.read()
         finished = gather(found is not None and found.finished)[0]
-        if finished and found is not None:
-            check_same_data([(settings, found)], data)
+        if found is not None:
+            check_same([(settings, found)], recipe, data, any_code=any_code)
         try:
             if not finished:
                 execute(recipe, job)
@@ -101,7 +119,7 @@ def run(
         print(json_module.dumps(describe_run(found)))
         return
     if finished:
-        print_rich(f"already finished; delete {escape(str(found.file))} to run it again")
+        print_rich("already finished; --again runs it again")
     print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
     # The name in pools: a classifier's own effective degree is of test examples.
     names = {"effective_degree": "effective degree test"} if isinstance(settings, Training) else {}
@@ -110,11 +128,11 @@ def run(
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
 
 
-@_exit_on_sigterm()
+@_exit_on_signals()
 def sweep(
     name: Name,
     method: Annotated[list[str] | None, Option(help="A method; repeat for several. Default: all.")] = None,
-    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2. Default: the recipe's.")] = "",
+    seeds: Annotated[str, Option(help="Seeds, such as 0-4 or 0,1,7. Default: the recipe's.")] = "",
     changes: Changes = None,
     no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; use what was tuned before.")] = False,
     tune: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs only.")] = None,
@@ -125,6 +143,7 @@ def sweep(
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
+    any_code: AnyCode = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
 ) -> None:
     """Carry out all runs of a recipe: first the tuning runs, then every method with every seed.
@@ -133,24 +152,28 @@ def sweep(
     failed run does not stop the others, but a method is skipped if none of its tuning runs finishes. Several sweeps may
     share a folder: each run is carried out once.
 
-    SIGTERM and Ctrl-C make all runs save and stop. After SIGTERM the exit code is 75, on which job schedulers can
-    requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
+    SIGTERM, a closed terminal and Ctrl-C make all runs save and stop. Except after Ctrl-C the exit code is 75, on which
+    job schedulers can requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab import sweep as sweeping
-    from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import RunFolder, StoppedError
 
-    recipe, folder = find_recipe(name), RunFolder(runs)
-    asked, tuning = recipe.settings.parse(changes or ()), recipe.settings.parse(tune or (), option="--tune")
-    plan = sweeping.Plan(recipe, method or (), _parse_seeds(seeds), asked, not no_tune, tuning, equal_time)
+    plan, folder = make_plan(name, method, seeds, changes, no_tune, tune, equal_time), RunFolder(runs)
     if dry_run:
         plan.check(data)
-        print_rich(make_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder)))
+        print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
         return
     where = pick_device(device)
     try:
         outcome = sweeping.sweep(
-            plan, runs=folder, device=where, data=data, processes=processes, together=together, ray=ray
+            plan,
+            runs=folder,
+            device=where,
+            data=data,
+            processes=processes,
+            together=together,
+            ray=ray,
+            any_code=any_code,
         )
     except (StoppedError, KeyboardInterrupt) as stopped:
         print_rich("stopped; run the same command again to continue")
@@ -169,7 +192,29 @@ def sweep(
         raise typer.Exit(1 if counts["failed"] else REQUEUE)
 
 
-def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
+def make_plan(
+    name: str,
+    method: list[str] | None,
+    seeds: str,
+    changes: list[str] | None,
+    no_tune: bool,
+    tune: list[str] | None,
+    equal_time: str | None,
+) -> "Plan":
+    """Return what the options of a sweep ask for."""
+    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.sweep import Plan
+
+    recipe = find_recipe(name)
+    if no_tune and tune:
+        raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")
+    asked = _parse_changes(recipe, changes, "--seeds")
+    tuning, numbers = recipe.settings.parse(tune or (), option="--tune"), _parse_seeds("--seeds", seeds)
+    return Plan(recipe, method or (), numbers, asked, not no_tune, tuning, equal_time)
+
+
+def list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
+    """Yield a row for each planned run: its method, purpose, seed, changed settings and state."""
     finals = plan.plan_final(folder.read(brief=True))
     timed = plan.plan_equal_time(finals, folder) if plan.equal_time is not None else []
     planned = [*plan.plan_tuning(), *finals, *timed]
@@ -180,11 +225,23 @@ def _list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:
         yield [escape(each.method), each.purpose, str(each.settings.seed), escape(format_settings(changed)), state]
 
 
-def _parse_seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise ValueError(f"--seeds {text} is not a list of whole numbers such as 0,1,2.") from None
+def _parse_changes(recipe: "Recipe", changes: list[str] | None, option: str) -> dict[str, Any]:
+    parsed = recipe.settings.parse(changes or ())
+    if "seed" in parsed:
+        raise ValueError(f"--set seed={parsed['seed']}: write {option} {parsed['seed']} instead.")
+    return parsed
+
+
+def _parse_seeds(option: str, text: str) -> list[int]:
+    """Return the seeds in a list of numbers and ranges."""
+    seeds: list[int] = []
+    for part in filter(str.strip, text.split(",")):
+        found = _SEEDS.fullmatch(part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        if not 0 <= last - first < _MOST_SEEDS:
+            raise ValueError(f"{option} {text} is not a list of whole numbers such as 0-4 or 0,1,7.")
+        seeds.extend(range(first, last + 1))
+    return list(dict.fromkeys(seeds))
 
 
 @contextmanager

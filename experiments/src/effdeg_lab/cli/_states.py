@@ -34,8 +34,7 @@ def status(
     from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import RunFolder
 
-    if name is not None:
-        find_recipe(name)
+    code = None if name is None else find_recipe(name).code
     if not runs.is_dir():
         raise ValueError(f"--runs {runs}: there is no such folder. Name the one in which run or sweep kept its runs.")
 
@@ -47,10 +46,10 @@ def status(
     elif watch:
         with suppress(KeyboardInterrupt), Live(console=Console(highlight=False), auto_refresh=False) as live:
             while True:
-                live.update(Group(*_list_states(look())), refresh=True)
+                live.update(Group(*_list_states(look(), code)), refresh=True)
                 time.sleep(_WATCH)
     else:
-        for part in _list_states(look()):
+        for part in _list_states(look(), code):
             print_rich(part)
 
 
@@ -70,7 +69,7 @@ def describe_run(run: "Run") -> dict[str, Any]:
     return known | {"file": str(run.file), "state": get_state(run), "seconds_ago": round(_get_age(run))}
 
 
-def _list_states(found: "Sequence[Run]") -> Iterator[RenderableType]:
+def _list_states(found: "Sequence[Run]", code: str | None) -> Iterator[RenderableType]:
     states = ("finished", "running", "stopped", "failed")
     current = [get_state(run) for run in found]
     counts = Counter((run.recipe, run.method, state) for run, state in zip(found, current, strict=True))
@@ -84,6 +83,10 @@ def _list_states(found: "Sequence[Run]") -> Iterator[RenderableType]:
             yield f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago"
         elif run.failure is not None:
             yield f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}"
+    for recipe in dict.fromkeys(run.recipe for run in found):
+        codes = {run.code for run in found if run.recipe == recipe and run.code} | ({code} if code else set())
+        if len(codes) > 1:
+            yield f"[yellow]{escape(recipe)}[/]: its code changed between runs{' and now' if code else ''}"
 
 
 def _get_age(run: "Run") -> float:

@@ -8,7 +8,7 @@ import torch
 from effdeg.io import find_code
 from effdeg_lab.data import CIFAR10N, SIZES, check_all
 from effdeg_lab.engine.classify import Schedules, check_layer, check_suspect
-from effdeg_lab.engine.examples import check_images, count_examples
+from effdeg_lab.engine.examples import check_images, check_labeled, count_examples
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.streaming import check_resident, check_stored
@@ -45,10 +45,12 @@ def check_training(several: Iterable[Training], folder: Path | None) -> None:
 
 def _check_size(settings: Training, weight: float) -> None:
     """Raise unless the settings fit the number and the shape of the examples."""
-    total, shape, _ = SIZES[settings.data]
+    total, shape, classes = SIZES[settings.data]
     _, count = count_examples(total, settings)
     if settings.labeled is not None and settings.labeled > count:
         raise ValueError(f"labeled={settings.labeled} is more than the {count} training examples.")
+    if settings.labeled is not None:
+        check_labeled(settings.labeled, classes)
     check_images(settings, shape)
     check_resident(settings)
     check_suspect(settings, known=settings.data in CIFAR10N)

@@ -163,8 +163,17 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
             raise ValueError(f"{name}={getattr(settings, name)} is for images; {settings.data} has features.")
 
 
+def check_labeled(count: int, classes: int) -> None:
+    """Raise if a class would have no example with a label."""
+    if count < classes:
+        raise ValueError(
+            f"labeled={count} leaves some of the {classes} classes without a label: use {classes} or more."
+        )
+
+
 def _choose_labeled(labels: Tensor, count: int, classes: int, seed: int) -> Tensor:
     """Choose examples to have labels: the same number of each class, or one more of some to reach the count."""
+    check_labeled(count, classes)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     of_classes = [order[labels.cpu()[order] == each] for each in range(classes)]
     wanted = [count // classes + (each < count % classes) for each in range(classes)]

@@ -7,7 +7,7 @@ from typing import Literal
 from effdeg.proxies import check_names
 from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import Settings, check_fit, check_pairs, setting
+from effdeg_lab.settings import MOST_NODES, Settings, check_fit, check_pairs, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
 """The proxies that need examples but no labels, and that every network has."""
@@ -79,17 +79,17 @@ class Training(Settings):
     precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
     compile: bool = setting(True, scale=True, named=False)  # on a GPU
     fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
-    weight: float | None = None  # of the penalty (λ); by default the regularizer's own
+    weight: float | None = setting(None, least=0)  # of the penalty (λ); by default the regularizer's own
     ramp: float = setting(1 / 3, least=0, most=1)  # the share in which the weight rises along a sine
     start: float = setting(0.0, least=0, most=1)  # the share before the penalty begins
     every: int = setting(1, least=1)  # apply the penalty only every n steps, with n times the weight
-    alpha: float = 1.0  # Mixup's α
-    rho: float = 0.05  # the radius of SAM and ASAM
-    eta: float = 0.01  # ASAM's η
+    alpha: float = setting(1.0, least=0)  # Mixup's α
+    rho: float = setting(0.05, least=0)  # the radius of SAM and ASAM
+    eta: float = setting(0.01, least=0)  # ASAM's η
     projections: int = setting(1, least=1)  # random projections of the Jacobian
     jacobian_share: float = setting(1.0, above=0, most=1)  # of a batch, for which the Jacobian is computed
-    nodes: int = 4  # on each path (r)
-    degree: int = 3  # the highest (K)
+    nodes: int = setting(4, least=1, most=MOST_NODES)  # on each path (r)
+    degree: int = setting(3, least=1)  # the highest (K)
     pairs: float = setting(0.5, above=0, most=1)  # paths, as a share of the batch (n_p)
     sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"  # where the nodes lie
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
@@ -103,7 +103,9 @@ class Training(Settings):
     # are not run. boxes: the same with a box of one image in the other, as in CutMix.
     loss_on: Literal["examples", "points", "boxes"] = "examples"
     mixed_loss: Literal["cross-entropy", "brier", "l1"] = "cross-entropy"  # of regmixup at the mixed examples
-    components: int | None = None  # principal components of the outputs; by default all outputs as they are
+    components: int | None = setting(
+        None, least=1
+    )  # principal components of the outputs; by default all outputs as they are
     at: str | None = None  # the layer at which the paths lie; by default the inputs
     batchnorm: Literal["joint", "frozen"] = "joint"  # how BatchNorm treats the points
     # What the paths join. data: two examples. random-pixels: images of noise. simple-half: an example and itself with
@@ -115,7 +117,7 @@ class Training(Settings):
     # Epochs between rough measurements of the effective degree, with an evaluation each; 0 measures only at the end.
     measure_every: int = setting(0, scale=True, named=False, least=0)
     measure_paths: int = setting(400, scale=True, named=False, least=2)  # at the end
-    measure_nodes: int = setting(200, scale=True, named=False)
+    measure_nodes: int = setting(200, scale=True, named=False, most=MOST_NODES)
     measure_degree: int = setting(40, scale=True, named=False)
     # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
     measure_also: tuple[str, ...] = setting((), scale=True, named=False)

@@ -28,7 +28,7 @@ from effdeg_lab.progress import progress_bar
 from effdeg_lab.rl.games import ACTIONS, TRAINING, UNSEEN, Levels, import_backend
 from effdeg_lab.rl.players import Players, RewardScale, draw_frames, open_halves, play, play_episodes
 from effdeg_lab.runs import Job, StoppedError
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.settings import MOST_NODES, Settings, setting
 
 LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
 _LATEST = 100  # episodes that the returns along training are means of
@@ -59,8 +59,8 @@ class PPO(Settings):
     weight: float = setting(0.0, least=0)  # of the actor's effective degree (λ); if 0, it is not computed
     ramp: float = setting(1 / 6, least=0, most=1)  # the share of the steps in which the weight rises
     pairs: int = setting(2048, least=1)  # in a minibatch
-    nodes: int = 4
-    degree: int = 3
+    nodes: int = setting(4, least=1, most=MOST_NODES)
+    degree: int = setting(3, least=1)
     components: int | None = setting(3, least=1)
     anchor: Literal["none", "self"] = "none"
     evaluate_every: int = setting(1_000_000, scale=True, named=False, least=1)

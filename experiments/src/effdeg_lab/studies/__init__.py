@@ -5,7 +5,7 @@ People interpret it, in the docs.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from effdeg_lab.runs import Run
@@ -31,6 +31,16 @@ class Study:
     """What a recipe shows. Its methods are called only with results in which something was run."""
 
     needs: ClassVar[str | None] = None  # a number that every good run has; runs without it are left out
+    needs_all: ClassVar[bool] = True  # whether the claim is not decided if some runs failed; a pool can do without them
+
+    def judge(self, results: "Results") -> Verdict:
+        """Judge the claim, which is not decided as long as some runs of a method have failed."""
+        verdict = self.claim(results) if results.done else Verdict("not run")
+        failed = "; ".join(filter(None, (each.describe_failed() for each in results.methods)))
+        if not failed:
+            return verdict
+        decides = self.needs_all and verdict.word in {"holds", "does not hold"}
+        return replace(verdict, word="not decided" if decides else verdict.word, reason=verdict.reason or failed)
 
     def claim(self, results: "Results") -> Verdict:
         """Judge the claim."""

@@ -106,7 +106,7 @@ def judge_difference(
     interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
     unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
     quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}"
-    return judge(quantity, 100 * difference.value, interval, **bounds)
+    return judge(quantity, 100 * difference.value, interval, difference.reason, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:
@@ -215,10 +215,11 @@ def count_seeds(results: Results) -> str:
 
 
 def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
-    """Return the column of seeds; none if all methods have the same, which are in the heading."""
-    if all([run.seed for run in each.runs] == results.seeds for each in results.done):
+    """Return the column of seeds; none if all methods have the same, which are in the heading, and none failed."""
+    if all([run.seed for run in each.runs] == results.seeds and not each.failed for each in results.done):
         return {}
-    return {"seeds": [str(len(each.runs) or NOTHING) for each in methods]}
+    counts = [(len(each.runs), len(each.runs) + len(each.failed)) for each in methods]
+    return {"seeds": [f"{run} of {all_}" if run < all_ else str(run or NOTHING) for run, all_ in counts]}
 
 
 def list_notes(results: Results) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -80,6 +80,8 @@ class Pool(Study):
     The claim: the effective degree has the highest Pearson correlation of the paper's four measures. It is not decided
     if training accuracy, which is not a measure of complexity, follows the gap at least as closely.
     """
+
+    needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of the effective degree over the best of the paper's other measures."""

@@ -51,7 +51,7 @@ class Returns(Study):
             return Verdict("not decided")
         seeds = " (one seed)" if min(len(first.runs), len(ed.runs)) == 1 else ""
         quantity = f"{ed.method.title} minus {first.method.title}, return on unseen levels{seeds}"
-        return judge(quantity, difference.value, difference.interval, above=0.0)
+        return judge(quantity, *difference, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
         """Return the returns at the end of training, and its speed."""

@@ -85,6 +85,7 @@ class TrackingStudy(Study):
     """Compares coarse settings with the precise one. It claims that 4 nodes and degree 3 rank models as it does."""
 
     needs: ClassVar[str | None] = f"measured_also.{EFFICIENT}.value"
+    needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
         """Judge the rank correlation of the raw values."""

@@ -25,7 +25,7 @@ from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.engine.together import Member, train_stack
 from effdeg_lab.runs import AloneError, Job, StoppedError
-from effdeg_lab.settings import Settings, check_pairs, setting
+from effdeg_lab.settings import MOST_NODES, Settings, check_pairs, setting
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.text.sentences import load_task
 
@@ -56,8 +56,8 @@ class FineTuning(Settings):
     weight: float = setting(0.5, least=0)  # of the penalty (λ)
     alpha: float = setting(1.0, above=0)  # mixup's α
     noise: float = setting(1e-5, above=0)  # R3F's
-    nodes: int = 4
-    degree: int = 3
+    nodes: int = setting(4, least=1, most=MOST_NODES)
+    degree: int = setting(3, least=1)
     pairs: float = setting(0.5, above=0, most=1)
     anchor: Literal["labels", "self", "none"] = "labels"
     degree_weights: Literal["degree", "square", "curvature"] = "degree"
