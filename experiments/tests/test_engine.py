@@ -211,7 +211,7 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
         ({"regularizer": "mixup", "augment": "crop-flip-cutmix"}, "and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
-        ({"regularizer": "ed", "weight": -3.0}, "weight=-3.0"),
+        ({"regularizer": "ed", "weight": -3.0}, "weight=-3 is out of range"),
         ({"regularizer": "edd"}, "Did you mean 'ed'"),
         ({"regularizer": "embedding-mixup"}, "token ids"),
         ({"regularizer": "manifold-mixup"}, "draws a layer at every step"),
