@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, pick_device
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
 from effdeg_lab.cli._states import describe_run, get_state
 
@@ -51,28 +51,32 @@ def run(
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
+    smoke: Smoke = False,
     json: Json = False,
 ) -> None:
     """Carry out or continue one run; if it is finished, show it.
 
     Unless --set says otherwise, tuned settings take the values that a sweep found best, if there was one, and settings
-    of a random search the first that were drawn. Under torchrun the processes share the work.
+    of a pool that the recipe does not fix are those of its first model. Under torchrun the processes share the work.
 
     SIGTERM and Ctrl-C make the run save and stop; started again, it continues. After SIGTERM the exit code is 75, on
     which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
-    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.recipe import SMOKE_NOTE
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
     from effdeg_lab.sweep import Plan, check_same_data
     from effdeg_lab.workers import catch_signals, execute
 
-    recipe = find_recipe(name)
+    recipe, runs = open_recipe(name, runs, smoke=smoke)
     chosen = recipe.methods[0] if method is None else recipe.method(method)
-    point = recipe.search[0] if recipe.search else {}  # without it, the run would belong to no pool
+    base, points = recipe.resolve(chosen), recipe.points()
+    own = {axis: getattr(base, axis) for axis in recipe.axes}
+    point = own if own in points else points[0]  # without it, the run would belong to no pool
     wanted = {**point, "seed": seed, **recipe.settings.parse(changes or ())}
-    base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
+    data, where = prepare(recipe, runs, data, device)
+    folder = RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes(where), catch_signals(signal.SIGINT) as interrupted:
         # The first process decides for all: what another one sees in the folder may already be something else.
@@ -108,6 +112,8 @@ def run(
     summary = found.summary or {}
     numbers = {names.get(key, key.replace("_", " ")): format_number(value) for key, value in summary.items()}
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
+    if recipe.smoke:
+        print_rich(SMOKE_NOTE)
 
 
 @_exit_on_sigterm()
@@ -125,6 +131,7 @@ def sweep(
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
+    smoke: Smoke = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
 ) -> None:
     """Carry out all runs of a recipe: first the tuning runs, then every method with every seed.
@@ -137,17 +144,16 @@ def sweep(
     requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
     from effdeg_lab import sweep as sweeping
-    from effdeg_lab.recipe import find_recipe
     from effdeg_lab.runs import RunFolder, StoppedError
 
-    recipe, folder = find_recipe(name), RunFolder(runs)
+    recipe, runs = open_recipe(name, runs, smoke=smoke)
+    (data, where), folder = prepare(recipe, runs, data, device), RunFolder(runs)
     asked, tuning = recipe.settings.parse(changes or ()), recipe.settings.parse(tune or (), option="--tune")
     plan = sweeping.Plan(recipe, method or (), _parse_seeds(seeds), asked, not no_tune, tuning, equal_time)
     if dry_run:
         plan.check(data)
         print_rich(make_table(("method", "for", "seed", "settings", "state"), _list_planned(plan, folder)))
         return
-    where = pick_device(device)
     try:
         outcome = sweeping.sweep(
             plan, runs=folder, device=where, data=data, processes=processes, together=together, ray=ray
