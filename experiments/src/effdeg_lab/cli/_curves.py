@@ -60,7 +60,7 @@ def draw_curve(values: Sequence[float], width: int = _WIDTH) -> str:
 
 
 def _list_curves(run: "Run") -> list[tuple[str, ...]]:
-    rows = []
+    rows = list[tuple[str, ...]]()
     for key in dict.fromkeys(key for entry in run.metrics for key in entry if key not in _NOT_SHOWN):
         values = [_get_number(entry.get(key)) for entry in run.metrics]
         finite = [value for value in values if math.isfinite(value)]

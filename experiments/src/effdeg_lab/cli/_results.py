@@ -71,8 +71,10 @@ def report(
         for number, recipe in enumerate(recipes):
             update(number, recipe.name)
             reports.append(report_on(recipe, found))
+        update(len(recipes))
     with progress_bar("drawing", len(reports), enabled=True) as update:
         write_atomically(out, render_page(reports, update).encode())
+        update(len(reports))
     for each in reports:
         verdict = str(each.verdicts[0]) if each.shown else "not run"
         print_rich(f"[bold]{escape(each.recipe.name)}[/]: {escape(verdict)}")
