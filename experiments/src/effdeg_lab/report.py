@@ -114,7 +114,7 @@ class Report:
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
     """Put together what was found of a recipe, in runs with some settings only if ``changes`` names them."""
     # The recipe's own scale first, if it compares anything.
-    results = sorted(collect(recipe, runs, changes), key=lambda each: each.size == 1 or bool(each.departures))
+    results = sorted(collect(recipe, runs, changes), key=lambda each: each.size < 2 or bool(each.departures))
     verdicts = [recipe.study.claim(each) if each.done else Verdict("not run") for each in results]
 
     def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
