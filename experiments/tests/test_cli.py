@@ -79,15 +79,21 @@ def test_recipes_are_listed_and_shown(run, toy_alone):
     code, out, _ = run("list")
     assert code == 0
     row = next(line for line in out.splitlines() if "toy" in line)
-    assert [part.strip() for part in row.split("  ") if part.strip()] == ["toy", "A random walk", "8, and 3 to tune"]
-    assert "none · nothing" in out
+    assert [part.strip() for part in row.split("  ") if part.strip()] == ["toy", "A random walk"]
+    assert "none · 8 runs, and 3 to tune · nothing" in out
+    assert "can run here" in out
     (listed,) = json.loads(run("list", "--json")[1])
     assert (listed["name"], listed["seeds"], listed["tuning"]) == ("toy", [0, 1], {"held_out": 100, "epochs": 2})
     code, out, _ = run("show", NAME, "--method", "ed", "--set", "epochs=40")
     assert code == 0
     for part in ("toys:RECIPE: A random walk", "regularizer=ed weight=2", "tuned: weight 2 7 20", "90.18 ± 0.14"):
         assert part in out
-    assert {"epochs=40  recipe: 4", "weight=2  recipe: none", "lr=0.1"} <= set(out.splitlines())
+    assert {
+        "epochs=40 (recipe: 4)",
+        "weight=2 (recipe: none)",
+        "lr=0.1",
+        "seed=0 decides everything that is random",
+    } <= {" ".join(line.split()) for line in out.splitlines()}
     shown = json.loads(run("show", NAME, "--set", "names=a,b", "--json")[1])
     assert shown["settings"] == Toy(names=("a", "b")).to_dict()
     assert shown["methods"][1]["changes"] == {"regularizer": "ed", "weight": 2.0}
@@ -95,8 +101,10 @@ def test_recipes_are_listed_and_shown(run, toy_alone):
 
 
 def test_settings_in_which_points_differ_are_marked(run):
-    lines = run("show", "cifar10-vit-pool", "--set", "batch=512")[1].splitlines()
-    assert {"lr=0.001  differs between points", "batch=512  recipe: 256", "epochs=100"} <= {*lines}
+    lines = {" ".join(line.split()) for line in run("show", "cifar10-vit-pool", "--set", "batch=512")[1].splitlines()}
+    assert "lr=0.001 the highest learning rate (differs between points)" in lines
+    assert "batch=512 examples per step, over all processes (recipe: 256)" in lines
+    assert "epochs=100 passes over the training examples" in lines
 
 
 def test_a_run_and_the_same_again(run, folder):

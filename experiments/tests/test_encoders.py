@@ -1,7 +1,6 @@
 """DeiT-Tiny and CLIP, against forward passes that are written out."""
 
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.nn.functional import conv2d, gelu, layer_norm, linear
 
 from effdeg_lab.finetuning import encoders
 from effdeg_lab.finetuning.encoders import load_clip, load_deit_tiny, load_zero_shot_head, read_templates, rename_openai
+from effdeg_lab.made_up import write_clip, write_deit
 from effdeg_lab.models import make_model
 
 REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch16_224.safetensors"
@@ -25,17 +25,8 @@ REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch1
 @pytest.fixture(scope="module")
 def deit(tmp_path_factory):
     """A file with timm's names, of random weights."""
-    draw = torch.Generator().manual_seed(0)
-    shapes = {"cls_token": (1, 1, 192), "pos_embed": (1, 197, 192), "patch_embed.proj.weight": (192, 3, 16, 16)}
-    shapes |= {"patch_embed.proj.bias": (192,), "head.weight": (1000, 192), "head.bias": (1000,)}
-    layers = {"attn.qkv": (576, 192), "attn.proj": (192, 192), "mlp.fc1": (768, 192), "mlp.fc2": (192, 768)}
-    for block in range(12):
-        for name, (out, into) in layers.items():
-            shapes |= {f"blocks.{block}.{name}.weight": (out, into), f"blocks.{block}.{name}.bias": (out,)}
-    for name in ("norm", *(f"blocks.{block}.norm{place}" for block in range(12) for place in (1, 2))):
-        shapes |= {f"{name}.weight": (192,), f"{name}.bias": (192,)}
     file = tmp_path_factory.mktemp("deit") / "deit_tiny_patch16_224.safetensors"
-    save_file({name: 0.05 * torch.randn(shape, generator=draw) for name, shape in shapes.items()}, file)
+    write_deit(file)
     return file
 
 
@@ -114,39 +105,12 @@ def test_bad_weights_of_deit_are_named(deit, tmp_path):
         load_deit_tiny(tmp_path / "other.safetensors")
 
 
-def make_tokenizer(folder):
-    """Write a tokenizer of single characters with CLIP's special tokens."""
-    letters = sorted({*"abcdefghijklmnopqrstuvwxyz0123456789.,'()-"})
-    vocabulary = [*letters, *(f"{each}</w>" for each in letters), "<|startoftext|>", "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({token: place for place, token in enumerate(vocabulary)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    special = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
-    special |= {"pad_token": "<|endoftext|>", "tokenizer_class": "CLIPTokenizer", "model_max_length": 77}
-    (folder / "tokenizer_config.json").write_text(json.dumps(special))
-    return len(vocabulary)
-
-
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     """A folder with a tiny random CLIP."""
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("clip")
-    size = make_tokenizer(folder)
-    sizes = {"intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "projection_dim": 12}
-    tokens = {"vocab_size": size, "bos_token_id": size - 2, "eos_token_id": size - 1, "pad_token_id": size - 1}
-    config = transformers.CLIPConfig(
-        text_config={"hidden_size": 16, "max_position_embeddings": 77, **sizes, **tokens},
-        vision_config={"hidden_size": 24, "image_size": 32, "patch_size": 16, **sizes},
-        projection_dim=12,
-        logit_scale_init_value=math.log(100.0),
-    )
-    torch.manual_seed(0)
-    model = transformers.CLIPModel(config)
-    with torch.no_grad():  # drawn so small that all texts would be alike
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(20)
-    model.save_pretrained(folder)
+    write_clip(folder)
     return folder
 
 
@@ -267,7 +231,9 @@ def test_pretrained_networks_are_made_by_name(deit, clip, tmp_path, monkeypatch)
     assert drawn.head.weight.std() > 0.01
     with pytest.raises(ValueError, match="takes images of 32 pixels a side, not of 64: set pixels=32"):
         make_model("clip-b32", shape=(3, 64, 64), classes=7, data=tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: .*openai/clip-vit-base-patch16"):
+    with pytest.raises(
+        FileNotFoundError, match=r"clip-b16' were not found: .*\n.* published: openai/clip-vit-base-patch16"
+    ):
         make_model("clip-b16", shape=(3, 32, 32), classes=7, data=tmp_path)
 
 

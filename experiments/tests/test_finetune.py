@@ -3,7 +3,7 @@
 import pytest
 import torch
 from engine_runs import TIMES, break_off, carry_out, make_job
-from test_text import make_model, transformers
+from test_text import transformers
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
@@ -11,6 +11,7 @@ from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.engine import together
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
+from effdeg_lab.made_up import write_glue, write_text_model
 from effdeg_lab.runs import AloneError
 from effdeg_lab.text import finetune
 from effdeg_lab.text.classifier import TextClassifier, load_classifier
@@ -28,7 +29,6 @@ from effdeg_lab.text.finetune import (
 )
 from effdeg_lab.text.sentences import load_task
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "it", "rains", "shines", "."]
 SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "float32", "compile": False}
 
 
@@ -39,20 +39,8 @@ def data(tmp_path_factory):
 
 def make_data(folder):
     """Make a data folder: a tiny BERT, and a task that it can learn."""
-    model = make_model()
-    model.save_pretrained(folder / "tiny")
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "tiny")
-    (folder / "RTE").mkdir()
-    generator = torch.Generator().manual_seed(0)
-    for split, count in (("train", 60), ("dev", 40)):
-        lines = ["index\tsentence1\tsentence2\tlabel"]
-        for number in range(count):
-            same, animal, more = torch.randint(0, 2, (3,), generator=generator).tolist()
-            first = f"a {WORDS[6 + animal]} {'. ' * (1 + 24 * more * (number % 5 == 0))}"
-            second = f"a {WORDS[6 + (animal if same else 1 - animal)]} ."
-            lines.append(f"{number}\t{first}\t{second}\t{'entailment' if same else 'not_entailment'}")
-        (folder / "RTE" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    write_text_model(folder / "tiny")
+    write_glue(folder, "rte")
     return folder
 
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from toy_game import SIZE, ToyGames, draw_level
 
 from effdeg_lab.rl.games import ACTIONS, GAMES, TRAINING, UNSEEN, Levels, import_backend, open_games
 from effdeg_lab.rl.players import draw_frames
+from effdeg_lab.rl.toy_game import SIZE, ToyGames, draw_level
 
 NOTHING = 4  # the action that presses no button
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
@@ -64,11 +64,9 @@ def load(package):
 @pytest.fixture(params=["toy", "procgen", "envpool"])
 def opened(request, monkeypatch):
     """Return what opens games of one kind, fruitbot if there are several."""
-    if request.param == "toy":
-        return ToyGames
     if request.param == "envpool":
         load("envpool")
-    else:
+    elif request.param == "procgen":
         try:
             load("procgen")
         except pytest.skip.Exception:

@@ -6,10 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from engine_runs import carry_out, small
-from test_streaming import CLASSES, draw_jpeg, write_folders
+from test_streaming import CLASSES
 
-from effdeg_lab.data import check, load
+from effdeg_lab.data import MADE_UP, check, load
 from effdeg_lab.engine import check_training
+from effdeg_lab.made_up import draw_jpeg, write_folders, write_tiny_imagenet
 from effdeg_lab.recipe import find_recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
@@ -22,13 +23,13 @@ MEASURED = {name: getattr(small(), name) for name in ("measure_paths", "measure_
 
 def write_data(folder):
     """Write ImageNet as folders of classes, and Tiny-ImageNet as tables, in which all images are of one size."""
-    (folder / "tiny-imagenet").mkdir(parents=True)
-    for split, numbers in (("train", range(7)), ("val", range(7, 9))):
-        rows = [(label, number) for number in numbers for label in range(CLASSES)]
-        write_folders(folder / "imagenet", {split: [(*row, draw_jpeg(*row)) for row in rows]})
-        cells = [{"bytes": draw_jpeg(label, 12 * number)} for label, number in rows]  # every 12th has the same size
-        table = pa.table({"image": cells, "label": [label for label, _ in rows]})
-        pq.write_table(table, folder / "tiny-imagenet" / f"{split}-0.parquet")
+    numbers = {"train": range(7), "val": range(7, 9)}
+    rows = {split: [(label, number) for number in each for label in range(CLASSES)] for split, each in numbers.items()}
+    write_folders(
+        folder / "imagenet", {split: [(*row, draw_jpeg(*row)) for row in each] for split, each in rows.items()}
+    )
+    write_tiny_imagenet(folder / "tiny-imagenet", rows)
+    (folder / MADE_UP).touch()
     return folder
 
 
@@ -107,6 +108,7 @@ def test_tiny_imagenet_is_scaled_and_shuffled(data):
 def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
     """Only those of its classes count, whatever their numbers are there."""
     (tmp_path / "tiny-imagenet").mkdir()
+    (tmp_path / MADE_UP).touch()
     for file in (data / "tiny-imagenet").iterdir():
         (tmp_path / "tiny-imagenet" / file.name).symlink_to(file)
     assert load("tiny-imagenet", tmp_path).shifted == {}

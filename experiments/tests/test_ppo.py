@@ -9,26 +9,28 @@ import pytest
 import torch
 from engine_runs import make_job, stop_after
 from PIL import Image
-from toy_game import ToyGames
 
 from effdeg_lab.models.impala import Agent
-from effdeg_lab.rl import players as playing
 from effdeg_lab.rl import ppo_procgen as ppo
 from effdeg_lab.rl.games import TRAINING, UNSEEN
 from effdeg_lab.rl.players import RewardScale, open_halves, play, play_episodes
 from effdeg_lab.rl.ppo_procgen import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.runs import StoppedError
 
-SMALL = {"games": 8, "rollout": 8, "minibatches": 2, "epochs": 2, "steps": 256, "pairs": 16, "episodes": 16}
+SMALL = {
+    "games": 8,
+    "rollout": 8,
+    "minibatches": 2,
+    "epochs": 2,
+    "steps": 256,
+    "pairs": 16,
+    "episodes": 16,
+    "backend": "toy",
+}
 
 
 def small(**changes):
     return PPO(**{**SMALL, "evaluate_every": 128, **changes})
-
-
-@pytest.fixture(autouse=True)
-def _toy_games(monkeypatch):
-    monkeypatch.setattr(playing, "open_games", ToyGames)
 
 
 def carry_out(folder, settings, **given):
@@ -139,12 +141,12 @@ def act_at_random(frames):
 
 def test_every_game_plays_the_same_number_of_episodes():
     """The mean over the first episodes to end would be that of short ones."""
-    halves = open_halves("toy", TRAINING, count=8, backend="toy", seeds=(0,))
+    halves = open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))
     returns, frames = play_episodes(act_at_random, halves, 20)
     assert returns.shape == (24,)
     assert frames.dtype == np.uint8
     assert frames.ndim == 5
-    slow = open_halves("toy", TRAINING, count=8, backend="toy", seeds=(0,))
+    slow = open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))
     expected = []
     for half in slow:
         ended = {game: [] for game in range(4)}
@@ -157,8 +159,8 @@ def test_every_game_plays_the_same_number_of_episodes():
 
 
 def test_halves_play_different_levels_and_tests_others():
-    halves = [*open_halves("toy", TRAINING, count=8, backend="toy", seeds=(0,))]
-    halves += open_halves("toy", UNSEEN, count=8, backend="toy", seeds=(0,))
+    halves = [*open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))]
+    halves += open_halves("starpilot", UNSEEN, count=8, backend="toy", seeds=(0,))
     levels = [{*each._games.levels().tolist()} for each in halves]
     assert levels[0] != levels[1]
     for _ in range(100):
@@ -266,7 +268,7 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeyp
 
 def test_training_pays_off_on_unseen_levels(tmp_path):
     *_, summary = carry_out(tmp_path, small(steps=1536, lr=2e-3, rollout=16, minibatches=4, epochs=3))
-    halves = open_halves("toy", UNSEEN, count=8, backend="toy", seeds=(9,))
+    halves = open_halves("starpilot", UNSEEN, count=8, backend="toy", seeds=(9,))
     by_chance, _ = play_episodes(act_at_random, halves, 64)
     assert summary["test_return"] > 3 * by_chance.mean()
 

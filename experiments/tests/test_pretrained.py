@@ -9,7 +9,7 @@ import torch
 from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small, stop_in
 from PIL import Image
 from pretrained_toys import make_encoder, make_shifted, tune
-from test_streaming import draw_images, write_folders
+from test_streaming import draw_images
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
 from effdeg.baselines import method
@@ -23,6 +23,7 @@ from effdeg_lab.finetuning import probe
 from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.finetuning.interpolation import interpolate
 from effdeg_lab.finetuning.probe import fit_logistic
+from effdeg_lab.made_up import write_folders
 from effdeg_lab.models import ViT
 from effdeg_lab.runs import StoppedError
 

@@ -15,7 +15,10 @@ from effdeg.io import to_json
 from effdeg.plots import THEMES
 from effdeg.ranking import read_table
 from effdeg_lab.cli import _results
+from effdeg_lab.figures import open_figure
+from effdeg_lab.recipe import Method
 from effdeg_lab.report import draw, format_code, render_page, report_on, to_dict, to_text
+from effdeg_lab.studies import StudyFigure
 
 RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
 
@@ -84,6 +87,44 @@ def test_the_page_says_what_was_found(page):
         "A price list Table 0 nothing effdeg-lab sweep prices",  # it shares the plain runs, but has none of its own
     ):
         assert words in text
+
+
+def test_the_recipes_own_scale_comes_first():
+    """It has fewer than half as many methods as the fullest scale, which came first before."""
+    names = ("plain", "mixup", "sam", "ed")
+    runs = [make_run(replace(METHODS, methods=MANY), name, 0.8, epochs=10) for name in (*names, "ed-2")]
+    runs += [make_run(METHODS, name, 0.8) for name in ("plain", "ed")]
+    report = report_on(replace(METHODS, methods=MANY), runs)
+    assert [(results.epochs, results.size) for results in report.results] == [(20, 2), (10, 5)]
+    alone = report_on(METHODS, [*runs[:4], runs[-1]])  # a single method has nothing to be compared with
+    assert [(results.epochs, results.size) for results in alone.results] == [(10, 4), (20, 1)]
+
+
+MANY = (*METHODS.methods, Method("ed-2", "ED, λ = 2", {"regularizer": "ed", "weight": 2.0}))
+
+
+def test_a_figure_in_the_themes_colors_is_drawn_once():
+    """Its colors are paired by the themes; only those of a color map need a second drawing."""
+
+    def make(*colors):
+        def draw_lines(theme):
+            drawn.append(theme)
+            with open_figure(theme, (3, 2)) as (palette, figure):
+                figure.subplots().plot([0, 1], color=colors[theme == "dark"] if colors else palette.simple)
+                figure.suptitle("1.23456 < 2")
+            return figure
+
+        return StudyFigure("lines", "Two lines", draw_lines)
+
+    drawn = []
+    svg = draw(make())
+    assert drawn == ["light"]
+    assert f"stroke: light-dark({THEMES['light'].simple}, {THEMES['dark'].simple})" in svg
+    assert "style=" not in svg  # classes instead
+    assert re.search(r"<text [^>]*>1.23456 &lt; 2</text>", svg)  # text as it is, not outlines of letters
+    svg = draw(make("#123456", "#abcdef"))
+    assert drawn == ["light", "light", "dark"]
+    assert "light-dark(#123456, #abcdef)" in svg
 
 
 def test_code_in_notes():

@@ -12,7 +12,7 @@ from pretrained_toys import make_shifted, tune
 from scipy.stats import t
 from test_encoders import clip, deit  # noqa: F401
 from test_pretrained import count_right
-from test_shifts import ALL, write, write_pacs
+from test_shifts import ALL, write
 from toy_results import invent_run
 
 from effdeg_lab.cli import main
@@ -20,6 +20,7 @@ from effdeg_lab.data import Labeled
 from effdeg_lab.engine import classify, train
 from effdeg_lab.finetuning import encoders, soups
 from effdeg_lab.finetuning.soups import measure_soups
+from effdeg_lab.made_up import write_pacs
 from effdeg_lab.recipe import Method, find_recipe
 from effdeg_lab.results import collect
 from effdeg_lab.runs import RunFolder

@@ -1,6 +1,5 @@
 """ImageNet, its shifts and PACS in small made-up folders, and the class lists behind them."""
 
-import io
 import os
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from effdeg_lab.data import check, load
+from effdeg_lab.data import MADE_UP, check, load
 from effdeg_lab.finetuning.images import IMAGENET_SCALE, Crop, Images, KeptImages
-from effdeg_lab.finetuning.pacs import CLASSES, DOMAINS, find_pacs
+from effdeg_lab.finetuning.pacs import DOMAINS, find_pacs
 from effdeg_lab.finetuning.shifts import SHIFTS, find_test_set, measure_accuracy, read_classes
+from effdeg_lab.made_up import paint, write_pacs
 
 ALL = read_classes()
 NUMBERS = {each.wnid: number for number, each in enumerate(ALL)}
@@ -27,13 +27,7 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
 
 
-def encode(color, size=(4, 4), kind="PNG"):
-    stream = io.BytesIO()
-    Image.new("RGB", size, color).save(stream, kind)
-    return stream.getvalue()
-
-
-def paint(number):
+def color(number):
     """Return a color that is the number of a class."""
     return (number % 256, number // 256, 7)
 
@@ -41,7 +35,7 @@ def paint(number):
 def write(folder, name, number, files=("a.png",), size=(4, 4)):
     (folder / name).mkdir(parents=True, exist_ok=True)
     for file in files:
-        (folder / name / file).write_bytes(encode(paint(number), size))
+        (folder / name / file).write_bytes(paint(color(number), size))
 
 
 def get_numbers(test_set):
@@ -180,7 +174,7 @@ def test_accuracy_is_that_among_the_classes_of_the_set(tmp_path):
 def write_tables(folder, labels, name="val"):
     folder.mkdir()
     for part, shard in enumerate((labels[: len(labels) // 2], labels[len(labels) // 2 :])):
-        cells = [{"bytes": encode(paint(label)), "path": f"{label}.png"} for label in shard]
+        cells = [{"bytes": paint(color(label)), "path": f"{label}.png"} for label in shard]
         pq.write_table(pa.table({"image": cells, "label": shard}), folder / f"{name}-0000{part}-of-00002.parquet")
 
 
@@ -230,39 +224,22 @@ def test_the_crop_is_the_center_of_the_resized_image():
 
 def test_a_damaged_image_is_named(tmp_path):
     file = tmp_path / "broken.png"
-    file.write_bytes(encode(0)[:30])
+    file.write_bytes(paint(0)[:30])
     with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
         Images([file], CROP, "pets")[0]
     with pytest.raises(ValueError, match="image 1 of pets cannot be read as an image"):
-        Images([encode(0), b"nothing"], CROP, "pets").decode()
+        Images([paint(0), b"nothing"], CROP, "pets").decode()
 
 
 def test_kept_images_are_decoded_once(tmp_path):
     file = tmp_path / "red.png"
-    file.write_bytes(encode((255, 0, 0)))
-    images = Images([file, encode((0, 9, 0))], CROP, "pets")
+    file.write_bytes(paint((255, 0, 0)))
+    images = Images([file, paint((0, 9, 0))], CROP, "pets")
     kept = KeptImages(images)
     expected = images.decode()
     file.unlink()
     assert len(kept) == 2
     assert all(torch.equal(kept[index], expected[index]) for index in range(2))
-
-
-def write_pacs(folder, *, tables, brighter=0):
-    for place, domain in enumerate(DOMAINS):
-        rows = [(f"{each}/{file}.png", label) for label, each in enumerate(CLASSES) for file in range(3 + place)]
-        if tables:
-            folder.mkdir(parents=True, exist_ok=True)
-            rows = rows[::-1]
-            cells = [{"bytes": encode((label, place + brighter, int(path[-5]))), "path": path} for path, label in rows]
-            pq.write_table(
-                pa.table({"image": cells, "label": [label for _, label in rows]}),
-                folder / f"{domain}-00000-of-00001.parquet",
-            )
-        else:
-            for path, label in rows:
-                (folder / domain / path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / domain / path).write_bytes(encode((label, place + brighter, int(path[-5]))))
 
 
 def test_pacs_is_the_same_in_both_layouts(tmp_path):
@@ -315,8 +292,9 @@ def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
 
 def write_cifar10(folder):
     """Write CIFAR-10 of ten images, all of them black."""
+    (folder / MADE_UP).touch()
     (folder / "cifar10").mkdir()
-    cells = [{"bytes": encode(0, (32, 32)), "path": ""}] * 10
+    cells = [{"bytes": paint(0, (32, 32)), "path": ""}] * 10
     for split in ("train", "test"):
         table = pa.table({"img": cells, "label": [*range(10)]})
         pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
@@ -327,7 +305,7 @@ def test_conflicting_cues_are_labeled_by_their_shape(tmp_path):
     assert load("cifar10", tmp_path, 12).shifted == {}
     paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]
     paths += ["car/car2-bear1.png", "airplane/airplane1-oven1.png", "truck/truck1-bird1.png", "dog/dog3-cat3.png"]
-    cells = [{"bytes": encode((place, 0, 0), (24, 24)), "path": path} for place, path in enumerate(paths)]
+    cells = [{"bytes": paint((place, 0, 0), (24, 24)), "path": path} for place, path in enumerate(paths)]
     (tmp_path / "shapes").mkdir()
     pq.write_table(pa.table({"image": cells}), tmp_path / "shapes" / "cue-conflict-00000-of-00001.parquet")
     ((name, (images, labels)),) = load("cifar10", tmp_path, 12).shifted.items()
@@ -345,7 +323,7 @@ def test_what_is_wrong_with_pacs_is_named(tmp_path):
     (tmp_path / "pacs" / "sketch-00000-of-00001.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"0 of 1 sketch-\*\.parquet"):
         find_pacs(tmp_path, CROP)
-    cells = [{"bytes": encode(0), "path": "cat/1.png"}]
+    cells = [{"bytes": paint(0), "path": "cat/1.png"}]
     pq.write_table(pa.table({"image": cells, "label": [0]}), tmp_path / "pacs" / "sketch-00000-of-00001.parquet")
     with pytest.raises(ValueError, match=r"sketch of PACS has cat/1\.png, which is in none of dog, elephant"):
         find_pacs(tmp_path, CROP)()

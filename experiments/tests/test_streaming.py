@@ -23,6 +23,7 @@ from effdeg_lab.data import check, decoding, load
 from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
 from effdeg_lab.engine import evaluation, train
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
+from effdeg_lab.made_up import draw_jpeg, write_folders
 from effdeg_lab.runs import RunFolder, StoppedError
 from tests.properties import run_in_processes
 
@@ -40,25 +41,6 @@ small = partial(
     augment="resized-crop-flip",
     regularizer="ed",
 )
-
-
-def draw_jpeg(label, number):
-    """Draw a JPEG whose color tells its class, in one of several sizes, wide and high."""
-    rng = np.random.default_rng([label, number])
-    size = (40 + 8 * (number % 3), 48 - 6 * (number % 4))
-    color = np.array([25 * label, 255 - 25 * label, 128])
-    pixels = np.clip(color + rng.normal(0, 20, (*size, 3)), 0, 255).astype(np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "JPEG", quality=90)
-    return stream.getvalue()
-
-
-def write_folders(folder, images):
-    for split, rows in images.items():
-        for label, number, content in rows:
-            file = folder / split / f"n{label:08d}" / f"n{label:08d}_{number}.JPEG"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
 
 
 def write_tars(folder, images):

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from effdeg_lab.made_up import make_text_model
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, tokenize
 from effdeg_lab.text.sentences import load_task
 
@@ -109,16 +110,6 @@ def test_the_real_tasks_have_their_sizes(name, sizes):
     assert (len(task.train), len(task.dev)) == sizes
 
 
-def make_model(kind="Bert"):
-    torch.manual_seed(0)
-    options = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 2}
-    options |= {"intermediate_size": 32, "max_position_embeddings": 40, "pad_token_id": 1}
-    if kind == "DistilBert":
-        options |= {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
-    config = getattr(transformers, f"{kind}Config")(**options)
-    return getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
-
-
 def make_tokens(length=12):
     torch.manual_seed(1)
     tokens = torch.zeros(5, 3, length, dtype=torch.int64)
@@ -132,7 +123,7 @@ def make_tokens(length=12):
 @pytest.mark.parametrize("kind", ["Bert", "MPNet", "Roberta", "Electra", "DistilBert"])
 @torch.no_grad()
 def test_two_halves_are_the_whole(kind, place):
-    model, tokens = make_model(kind), make_tokens()
+    model, tokens = make_text_model(kind), make_tokens()
     if kind in {"MPNet", "Roberta", "DistilBert"}:
         tokens[:, 2] = 0
     ids, mask, types = tokens.unbind(1)
@@ -146,21 +137,21 @@ def test_two_halves_are_the_whole(kind, place):
 
 
 def test_every_parameter_gets_its_gradient():
-    classifier = TextClassifier(make_model())
+    classifier = TextClassifier(make_text_model())
     classifier(make_tokens()).square().sum().backward()
     assert all(parameter.grad is not None for parameter in classifier.parameters())
-    assert len(list(classifier.parameters())) == len(list(make_model().parameters()))
+    assert len(list(classifier.parameters())) == len(list(make_text_model().parameters()))
 
 
 def test_both_halves_compile_whole():
-    classifier, tokens = TextClassifier(make_model()), make_tokens()
+    classifier, tokens = TextClassifier(make_text_model()), make_tokens()
     compiled = torch.compile(classifier, fullgraph=True, dynamic=False, backend="aot_eager")
     torch.testing.assert_close(compiled(tokens), classifier(tokens))
 
 
 @pytest.fixture
 def folder(tmp_path):
-    model = make_model()
+    model = make_text_model()
     model.save_pretrained(tmp_path / "model")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", ".", "it", "rains"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
@@ -229,7 +220,7 @@ def test_a_tokenizer_without_padding_is_refused(folder, tmp_path):
     ],
 )
 def test_embeddings_without_a_sum_are_refused(folder, kind, message):
-    make_model(kind).save_pretrained(folder)
+    make_text_model(kind).save_pretrained(folder)
     assert load_classifier(folder, classes=2, place="embeddings")(make_tokens()).shape == (5, 2)
     with pytest.raises(ValueError, match=message):
         load_classifier(folder, classes=2, place="sum")

@@ -5,7 +5,7 @@ Importing this does not load matplotlib; drawing does.
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -69,6 +69,14 @@ def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManage
     from effdeg import plots
 
     return plots.open_figure(theme, size)
+
+
+def pair_colors() -> dict[str, str]:
+    """Return the dark theme's color for each color of the light one."""
+    from effdeg.plots import THEMES
+
+    light, dark = ((*astuple(THEMES[theme]), *_COLORS[theme], _GRAY[theme]) for theme in ("light", "dark"))
+    return dict(zip(light, dark, strict=True))
 
 
 def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[str, Style]:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from effdeg_lab.studies import Study
 
 
+SMOKE = "@smoke"
+"""What the name of a recipe's smoke test ends with."""
+SMOKE_NOTE = "A smoke test, on made-up data: its numbers mean nothing."
+
+
 @dataclass(frozen=True)
 class Reported:
     """A number of the paper, in the units of its table; ``std`` is None where the paper gives no spread."""
@@ -143,6 +148,40 @@ class Recipe:
         if any(point in self.search[:place] for place, point in enumerate(self.search)):
             raise ValueError(f"{self.name}: a point of the search is listed twice.")
 
+    @property
+    def smoke(self) -> bool:
+        """Whether it is the smoke test of a recipe."""
+        return self.name.endswith(SMOKE)
+
+    def shrink(self) -> "Recipe":
+        """Return the smoke test: the same methods, with tiny networks and short runs, and few values, points and seeds.
+
+        Methods that differ only in what is shortened, such as epochs, then share their runs.
+        """
+        shrink = type(self.settings).shrink
+
+        settings = shrink(self.settings.to_dict())
+
+        def choose(values: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+            """Keep up to two values of each setting, the recipe's own among them."""
+            small = {key: dict.fromkeys(shrink({key: each})[key] for each in values[key]) for key in values}
+            return {
+                key: tuple(sorted(each, key=lambda value: value != settings[key])[:2]) for key, each in small.items()
+            }
+
+        methods = (replace(each, changes=shrink(each.changes), tune=choose(each.tune)) for each in self.methods)
+        points = [shrink(point) for point in self.search]
+        return replace(
+            self,
+            name=f"{self.name}{SMOKE}",
+            settings=self.settings.change(settings),
+            methods=tuple(methods),
+            seeds=self.seeds[:2],
+            grid=choose(self.grid),
+            search=tuple(point for place, point in enumerate(points) if point not in points[:place])[:4],
+            tuning=shrink(self.tuning),
+        )
+
 
 def _combine(values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [dict(zip(values, each, strict=True)) for each in product(*values.values())]
@@ -164,7 +203,12 @@ def _place(recipe: Recipe) -> tuple[bool, bool, int, str]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """Find a recipe by its name, or one of your own by ``package.module:RECIPE``, under which others find it too."""
+    """Find a recipe by its name, or one of your own by ``package.module:RECIPE``, under which others find it too.
+
+    With ``@smoke`` after its name, find its smoke test.
+    """
+    if name.endswith(SMOKE):
+        return find_recipe(name.removesuffix(SMOKE)).shrink()
     if ":" in name:
         found = find_code(name)
         if not isinstance(found, Recipe):

@@ -1,5 +1,6 @@
 """What was found of a recipe, in all its forms: text, plain numbers, and one page with all recipes."""
 
+import hashlib
 import io
 import re
 import shlex
@@ -13,7 +14,8 @@ from markupsafe import Markup
 
 from effdeg.io import render_html
 from effdeg_lab import tables
-from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.figures import pair_colors
+from effdeg_lab.recipe import SMOKE_NOTE, Method, Recipe
 from effdeg_lab.results import Results, collect, list_others
 from effdeg_lab.runs import Run
 from effdeg_lab.selection import matching
@@ -26,13 +28,15 @@ from effdeg_lab.verdicts import Verdict
 
 _MOST_OTHERS = 3  # groups of runs with other settings that are listed
 _COLOR = re.compile(r"#[0-9a-f]{6}\b")
+_TAG = re.compile("<[^>]*>")
+_STYLE = re.compile(r'style="([^"]*)"')
 # Smaller numbers may be factors, of which every digit counts.
 _LONG_NUMBER = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was found of a recipe, scale by scale, the one that says most first, and the finished runs it comes from."""
+    """What was found of a recipe, scale by scale, its own first, and the finished runs it comes from."""
 
     recipe: Recipe
     results: tuple[Results, ...]
@@ -70,6 +74,7 @@ class Report:
     def list_parts(self) -> Iterator[str | Table]:
         """Iterate over what a reader is shown: what the paper found, what was found here, and the tables."""
         yield f"{self.recipe.title} ({self.recipe.paper})"
+        yield from [SMOKE_NOTE] if self.recipe.smoke else []
         yield f"{self.recipe.source}: {self.recipe.expects}"
         shown = [run.file for each in self.results[0].done for run in each.runs]
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
@@ -108,7 +113,8 @@ class Report:
 
 def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> Report:
     """Put together what was found of a recipe, in runs with some settings only if ``changes`` names them."""
-    results = collect(recipe, runs, changes)
+    # The recipe's own scale first, if it compares anything.
+    results = sorted(collect(recipe, runs, changes), key=lambda each: each.size < 2 or bool(each.departures))
     verdicts = [recipe.study.judge(each) for each in results]
 
     def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
@@ -167,9 +173,17 @@ def to_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def render_page(reports: Sequence[Report]) -> str:
-    """Write the page of several recipes, which needs no other file, no network and no scripts."""
+def render_page(reports: Sequence[Report], report_progress: Callable[[int, str], object] = lambda *_: None) -> str:
+    """Write the page of several recipes, which needs no other file, no network and no scripts.
+
+    Before each recipe, ``report_progress`` is called with the number of recipes that are done and the next one's name.
+    """
     shown = [report for report in reports if report.shown]
+
+    def begin(report: Report) -> str:
+        report_progress(reports.index(report), report.recipe.name)
+        return ""
+
     return render_html(
         files("effdeg_lab").joinpath("report.html.j2").read_text(encoding="utf-8"),
         shown=shown,
@@ -177,6 +191,7 @@ def render_page(reports: Sequence[Report]) -> str:
         runs=len({run.file for report in shown for run in report.runs}),
         tuning_runs=len({run.file for report in shown for run in report.tuning_runs}),
         machines=sorted({name for report in shown for results in report.results for name in results.machines}),
+        begin=begin,
         draw=draw,
         format_code=format_code,
         format_duration=format_duration,
@@ -192,19 +207,28 @@ def format_code(text: str) -> Markup:
 
 def draw(figure: StudyFigure) -> Markup:
     """Draw a figure as SVG in the colors of the reader's theme; the same runs give the same bytes."""
-    light, dark = (_draw_svg(figure, theme) for theme in ("light", "dark"))
-    others = iter(_COLOR.findall(dark))
-    svg = _COLOR.sub(lambda found: f"light-dark({found[0]}, {next(others, found[0])})", light)
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{Markup.escape(figure.caption)}" ', 1))
+    svg, dark = _draw_svg(figure, "light"), pair_colors()
+    if not dark.keys() >= {*_COLOR.findall(svg)}:  # its own, such as those of a color map: drawn again to pair them
+        dark = dict(zip(_COLOR.findall(svg), _COLOR.findall(_draw_svg(figure, "dark")), strict=False))
+    svg = _COLOR.sub(lambda found: f"light-dark({found[0]}, {dark.get(found[0], found[0])})", svg)
+    # A class for each style: most styles are repeated hundreds of times.
+    names = {style: f"s{hashlib.sha256(style.encode()).hexdigest()[:8]}" for style in _STYLE.findall(svg)}
+    rules = "".join(f".{name}{{{style}}}" for style, name in names.items())
+    svg = _STYLE.sub(lambda found: f'class="{names[found[1]]}"', svg)
+    label = f'<svg role="img" aria-label="{Markup.escape(figure.caption)}" '
+    return Markup(svg.replace("<defs>", f"<style>{rules}</style>\n<defs>", 1).replace("<svg ", label, 1))
 
 
 def _draw_svg(figure: StudyFigure, theme: str) -> str:
     import matplotlib as mpl
 
     stream = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": figure.name}):
+    # Text stays text: outlines of letters would take more room than everything else.
+    with mpl.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none"}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
     svg = stream.getvalue().decode()
-    # A hundredth of a point is more than a screen shows.
-    short = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", svg[svg.index("<svg") :])
+    # A hundredth of a point is more than a screen shows. Numbers that are read are not in tags.
+    short = _TAG.sub(
+        lambda tag: _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", tag[0]), svg[svg.index("<svg") :]
+    )
     return re.sub(r"\n\s*", "\n", short)

@@ -17,19 +17,29 @@ MOST_NODES = 10_000  # on a path; more are a mistake that fills the memory
 
 def setting(
     default: Any,
+    about: str = "",
     *,
     scale: bool = False,
     named: bool = True,
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
+    smoke: float | Callable[[Any], Any] | None = None,
 ) -> Any:
     """Declare a field of :class:`Settings`, with bounds that a value of None satisfies.
 
-    A field of ``scale`` makes a run longer or larger, not different: runs that differ in it belong to one method. One
-    that is not ``named`` is left out of the names of runs.
+    Args:
+        default: Its default value.
+        about: What it is, in a few words, for ``effdeg-lab show``.
+        scale: It makes a run longer or larger, not different: runs that differ in it belong to one method.
+        named: Whether it is part of the names of runs.
+        least: Its smallest value.
+        above: What it must be greater than.
+        most: Its largest value.
+        smoke: Its largest value in smoke tests, or a function that returns its value there.
     """
-    return field(default=default, metadata={"scale": scale, "named": named, "bounds": (least, above, most)})
+    metadata = {"about": about, "scale": scale, "named": named, "bounds": (least, above, most), "smoke": smoke}
+    return field(default=default, metadata=metadata)
 
 
 def _read_defaults(kind: Any) -> dict[str, Any]:
@@ -50,7 +60,7 @@ class Settings:
     be read, and override :meth:`check` to refuse bad combinations.
     """
 
-    seed: int = setting(0, scale=True, least=0, most=2**32 - 1)  # decides everything that is random
+    seed: int = setting(0, "decides everything that is random", scale=True, least=0, most=2**32 - 1)
 
     def __post_init__(self) -> None:
         hints = _get_hints(type(self))
@@ -119,6 +129,35 @@ class Settings:
     def complete(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return stored values, with the defaults of fields that are newer than they are."""
         return _get_defaults(cls) | dict(stored)
+
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """Return what each field is, by name, with the words that it may be."""
+        words = {
+            name: [str(choice) for choice in _get_choices(hint) if isinstance(choice, str)]
+            for name, hint in _get_hints(cls).items()
+        }
+        return {
+            each.name: ": ".join(filter(None, (each.metadata.get("about", ""), ", ".join(words[each.name]))))
+            for each in fields(cls)
+        }
+
+    @classmethod
+    def shrink(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values at the scale of a smoke test, as :func:`setting` declares it for some fields."""
+        smoke = {each.name: each.metadata.get("smoke") for each in fields(cls)}
+        if not any(smoke.values()):
+            raise ValueError(
+                f"{cls.__name__} has no smoke test: declare what makes it short, as in setting(…, smoke=2)."
+            )
+
+        def shrink_one(name: str, value: Any) -> Any:
+            most = smoke.get(name)
+            if callable(most):
+                return most(value)
+            return value if most is None or value is None else min(value, most)
+
+        return {name: shrink_one(name, value) for name, value in values.items()}
 
     @classmethod
     def scale_names(cls) -> list[str]:

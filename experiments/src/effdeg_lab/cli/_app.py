@@ -10,6 +10,7 @@ from rich.markup import escape
 from typer import Option
 
 from effdeg_lab.cli._campaign import campaign
+from effdeg_lab.cli._curves import curve
 from effdeg_lab.cli._finetuned import clip_pool, soup
 from effdeg_lab.cli._recipes import list_recipes, show
 from effdeg_lab.cli._results import report, table
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # fills paragraphs
 )
 app.command("list")(list_recipes)
-for _command in (show, run, sweep, campaign, status, table, clip_pool, soup, report):
+for _command in (show, run, sweep, campaign, status, curve, table, clip_pool, soup, report):
     app.command()(_command)
 
 _traceback = False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from effdeg_lab.runs import RunFolder
     from effdeg_lab.sweep import Plan
 
-_OF_PLANS = ("name", "method", "seeds", "changes", "no_tune", "tune", "equal_time")
+_OF_PLANS = ("method", "seeds", "changes", "no_tune", "tune", "equal_time")
 _OF_CAMPAIGNS = ("data", "runs", "device")
 _TICK = 0.2
 
@@ -94,6 +94,8 @@ def campaign(
 
 def _read(file: Path, data: Path | None) -> list[_Sweep]:
     """Read and check all sweeps of a campaign."""
+    from effdeg_lab.recipe import find_recipe
+
     sweeps = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if not (arguments := shlex.split(line, comments=True)):
@@ -102,7 +104,9 @@ def _read(file: Path, data: Path | None) -> list[_Sweep]:
             options = _parse(arguments)
             if twice := [name for name in _OF_CAMPAIGNS if f"--{name}" in arguments]:
                 raise ValueError(f"--{twice[0]} belongs to the campaign: effdeg-lab campaign {file} --{twice[0]} …")
-            plan = make_plan(**{name: options[name] for name in _OF_PLANS})
+            if options["smoke"] or options["dry_run"]:
+                raise ValueError("--smoke and --dry-run are for single sweeps; leave them out.")
+            plan = make_plan(find_recipe(options["name"]), **{name: options[name] for name in _OF_PLANS})
             plan.check(data)
         except Exception as error:
             error.add_note(f"This is line {number} of {file}: {line.strip()}")

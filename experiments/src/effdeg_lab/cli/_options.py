@@ -9,6 +9,7 @@ from typer import Argument, Option
 if TYPE_CHECKING:
     import torch
 
+    from effdeg_lab.recipe import Recipe
     from effdeg_lab.runs import Run
 
 RUNS = Path("effdeg-runs")
@@ -19,6 +20,10 @@ Changes = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=
 KeptRuns = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Use only runs with this setting.")]
 Data = Annotated[Path | None, Option(metavar="DIR", envvar="EFFDEG_DATA", help="The folder that holds the data sets.")]
 Device = Annotated[str | None, Option(help="Where to run; a GPU if there is one.")]
+Smoke = Annotated[
+    bool,
+    Option("--smoke", help="Seconds on a CPU: tiny networks on made-up data, kept apart in **smoke** of the folder."),
+]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 
 
@@ -35,6 +40,25 @@ def pick_device(name: str | None) -> "torch.device":
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"--device {name} was asked for, but torch finds no such device on this machine.")
     return device
+
+
+def open_recipe(name: str, runs: Path, *, smoke: bool) -> "tuple[Recipe, Path]":
+    """Find a recipe and the folder of its runs; those of a smoke test have a folder of their own."""
+    from effdeg_lab.recipe import SMOKE, find_recipe
+
+    recipe = find_recipe(f"{name.removesuffix(SMOKE)}{SMOKE}" if smoke else name)
+    return recipe, runs / "smoke" if recipe.smoke else runs
+
+
+def prepare(recipe: "Recipe", runs: Path, data: Path | None, device: str | None) -> "tuple[Path | None, torch.device]":
+    """Return the data folder and the device of runs: for smoke tests made-up data and by default the CPU."""
+    if not recipe.smoke:
+        return data, pick_device(device)
+    from effdeg_lab.made_up import make_up
+
+    settings = [recipe.resolve(method, point) for method in recipe.methods for point in recipe.points()]
+    names = [str(getattr(each, key, "")) for each in settings for key in ("data", "model")]
+    return make_up(names, runs / ".data"), pick_device(device or "cpu")
 
 
 def read_runs(folder: Path) -> "list[Run]":

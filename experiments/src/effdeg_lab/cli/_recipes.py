@@ -2,12 +2,15 @@
 
 import json as json_module
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.table import Column, Table
 from typer import Option
 
-from effdeg_lab.cli._options import Changes, Json, Name
+from effdeg_lab.cli._options import RUNS, Changes, Data, Json, Name, Smoke, open_recipe
 from effdeg_lab.cli._output import format_settings, make_table, print_facts, print_rich
 from effdeg_lab.settings import format_setting
 
@@ -15,33 +18,47 @@ if TYPE_CHECKING:
     from effdeg_lab.recipe import Recipe
 
 
-def list_recipes(json: Json = False) -> None:
-    """List the recipes, with their place in the paper, number of runs and cost."""
+def list_recipes(data: Data = None, json: Json = False) -> None:
+    """List the recipes, with their place in the paper, number of runs and cost, and what is missing to run them here.
+
+    Without what is missing, **effdeg-lab run RECIPE --smoke** tries a recipe on made-up data.
+    """
     from effdeg_lab.recipe import all_recipes
 
     recipes = all_recipes().values()
     if json:
         print(json_module.dumps([_to_dict(recipe) for recipe in recipes]))
         return
-    rows = []
+    table = Table(Column("recipe", no_wrap=True), "what", box=SIMPLE_HEAD, pad_edge=False)
     for recipe in recipes:
         count = len(recipe.methods) * len(recipe.points()) * len(recipe.seeds)
         tuning = sum(len(recipe.candidates(method)) for method in recipe.methods)
-        what = f"{escape(recipe.title)}\n[dim]{escape(recipe.paper)} · {escape(recipe.cost)}[/]"
-        rows.append((recipe.name, what, f"{count}, and {tuning} to tune" if tuning else str(count)))
-    print_rich(make_table(("recipe", "what", "runs"), rows))
+        runs = f"{count} runs, and {tuning} to tune" if tuning else f"{count} runs"
+        missing = find_missing(recipe, data)
+        here = f"[yellow]missing here: {escape(missing)}[/]" if missing else "[green]can run here[/]"
+        what = f"{escape(recipe.title)}\n[dim]{escape(recipe.paper)} · {runs} · {escape(recipe.cost)}[/]\n{here}"
+        table.add_row(recipe.name, what)
+    print_rich(table)
+
+
+def find_missing(recipe: "Recipe", data: Path | None) -> str:
+    """Return what is missing to run a recipe here: a data set, a pretrained network or a package; empty if nothing."""
+    try:
+        recipe.check_data([recipe.resolve(recipe.methods[0], recipe.points()[0])], data)
+    except (ValueError, OSError, ImportError) as error:
+        return str(getattr(error, "missing", error))
+    return ""
 
 
 def show(
     name: Name,
     method: Annotated[str | None, Option(help="Show the settings of this method.")] = None,
     changes: Changes = None,
+    smoke: Smoke = False,
     json: Json = False,
 ) -> None:
     """Show a recipe: what the paper found, the methods that are compared, and all settings of a run."""
-    from effdeg_lab.recipe import find_recipe
-
-    recipe = find_recipe(name)
+    recipe, _ = open_recipe(name, RUNS, smoke=smoke)
     base = recipe.settings if method is None else recipe.resolve(recipe.method(method))
     changed, usual = recipe.settings.parse(changes or ()), recipe.settings.to_dict()
     settings, varied = base.change(changed).to_dict(), {*recipe.axes} - changed.keys()
@@ -63,10 +80,13 @@ def show(
         about = f"{escape(each.title)}\n[dim]{escape(format_settings(each.changes) + tuned)}[/]"
         rows.append((each.name, about, str(each.paper or "")))
     print_rich(make_table(("--method", "what", "paper"), rows))
+    grid, words = Table.grid(Column(overflow="fold", max_width=38), "", padding=(0, 2)), base.describe()
     for key, value in settings.items():
         note = "differs between points" if key in varied else ""
         note = f"recipe: {format_setting(usual[key])}" if value != usual[key] else note
-        print_rich(f"{key}={escape(format_setting(value))}{f'  [dim]{escape(note)}[/]' if note else ''}")
+        said = f"{escape(words[key])}{f' [yellow]({escape(note)})[/]' if note else ''}"
+        grid.add_row(f"{key}={escape(format_setting(value))}", f"[dim]{said}[/]")
+    print_rich(grid)
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:

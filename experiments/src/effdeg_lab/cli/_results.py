@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from effdeg_lab.cli._options import RECIPES, RUNS, KeptRuns, Name, Runs, read_runs
+from effdeg_lab.cli._options import RECIPES, RUNS, KeptRuns, Name, Runs, Smoke, open_recipe, read_runs
 from effdeg_lab.cli._output import print_parts, print_rich
 
 
@@ -18,16 +18,16 @@ def table(
     format: Annotated[Literal["terminal", "markdown", "latex", "json"], Option(help="Output format.")] = "terminal",  # noqa: A002
     csv: Annotated[Path | None, Option(help="Also write the models of a pool (.csv).")] = None,
     plot: Annotated[Path | None, Option(help="Also draw its figure (.png, .pdf, .svg).")] = None,
+    smoke: Smoke = False,
 ) -> None:
     """Show the results of a recipe next to the paper's numbers."""
     import pandas as pd
 
     from effdeg.io import check_target, to_json, write_atomically, write_figure
-    from effdeg_lab.recipe import find_recipe
     from effdeg_lab.report import report_on, to_dict, to_text
     from effdeg_lab.studies.pool import Pool, read_models
 
-    recipe = find_recipe(name)
+    recipe, runs = open_recipe(name, runs, smoke=smoke)
     changed = recipe.settings.parse(changes or ())
     check_target("--plot", plot, {".png", ".pdf", ".svg"})
     check_target("--csv", csv, {".csv"})
@@ -60,14 +60,21 @@ def report(
 ) -> None:
     """Write all results as one self-contained page."""
     from effdeg.io import check_target, write_atomically
+    from effdeg_lab.progress import progress_bar
     from effdeg_lab.recipe import all_recipes, find_recipe
     from effdeg_lab.report import render_page, report_on
 
     recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     check_target("--out", out, {".html"})
-    found = read_runs(runs)
-    reports = [report_on(recipe, found) for recipe in recipes]
-    write_atomically(out, render_page(reports).encode())
+    found, reports = read_runs(runs), []
+    with progress_bar("comparing", len(recipes), enabled=True) as update:
+        for number, recipe in enumerate(recipes):
+            update(number, recipe.name)
+            reports.append(report_on(recipe, found))
+        update(len(recipes))
+    with progress_bar("drawing", len(reports), enabled=True) as update:
+        write_atomically(out, render_page(reports, update).encode())
+        update(len(reports))
     for each in reports:
         verdict = str(each.verdicts[0]) if each.shown else "not run"
         print_rich(f"[bold]{escape(each.recipe.name)}[/]: {escape(verdict)}")

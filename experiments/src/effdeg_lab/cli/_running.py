@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, pick_device
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
 from effdeg_lab.cli._states import describe_run, get_state
 from effdeg_lab.signals import list_stop_signals
@@ -61,12 +61,13 @@ def run(
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
+    smoke: Smoke = False,
     json: Json = False,
 ) -> None:
     """Carry out or continue one run; if it is finished, show it.
 
     Unless --set says otherwise, tuned settings take the values that a sweep found best, if there was one, and settings
-    of a random search the first that were drawn. Under torchrun the processes share the work.
+    of a pool that the recipe does not fix are those of its first model. Under torchrun the processes share the work.
 
     SIGTERM, a closed terminal and Ctrl-C make the run save and stop; started again, it continues. Except after Ctrl-C
     the exit code is 75, on which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch
@@ -74,19 +75,22 @@ def run(
     """
     from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
-    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.recipe import SMOKE_NOTE
     from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
     from effdeg_lab.signals import catch_signals
     from effdeg_lab.sweep import Plan, check_same
     from effdeg_lab.workers import execute
 
-    recipe, seeds = find_recipe(name), _parse_seeds("--seed", seed)
+    (recipe, runs), seeds = open_recipe(name, runs, smoke=smoke), _parse_seeds("--seed", seed)
     if len(seeds) != 1:
         raise ValueError(f"--seed {seed}: a run has one seed. For several: effdeg-lab sweep {name} --seeds {seed}")
     chosen = recipe.methods[0] if method is None else recipe.method(method)
-    point = recipe.search[0] if recipe.search else {}  # without it, the run would belong to no pool
+    base, points = recipe.resolve(chosen), recipe.points()
+    own = {axis: getattr(base, axis) for axis in recipe.axes}
+    point = own if own in points else points[0]  # without it, the run would belong to no pool
     wanted = {**point, "seed": seeds[0], **_parse_changes(recipe, changes, "--seed")}
-    base, where, folder = recipe.resolve(chosen), pick_device(device), RunFolder(runs)
+    data, where = prepare(recipe, runs, data, device)
+    folder = RunFolder(runs)
     recipe.check_data([recipe.resolve(chosen, wanted)], data)
     with _join_processes(where), catch_signals(signal.SIGINT) as interrupted:
         # The first process decides for all: what another one sees in the folder may already be something else.
@@ -126,6 +130,8 @@ def run(
     summary = found.summary or {}
     numbers = {names.get(key, key.replace("_", " ")): format_number(value) for key, value in summary.items()}
     print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
+    if recipe.smoke:
+        print_rich(SMOKE_NOTE)
 
 
 @_exit_on_signals()
@@ -144,6 +150,7 @@ def sweep(
     runs: Runs = RUNS,
     device: Device = None,
     any_code: AnyCode = False,
+    smoke: Smoke = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be run.")] = False,
 ) -> None:
     """Carry out all runs of a recipe: first the tuning runs, then every method with every seed.
@@ -158,12 +165,13 @@ def sweep(
     from effdeg_lab import sweep as sweeping
     from effdeg_lab.runs import RunFolder, StoppedError
 
-    plan, folder = make_plan(name, method, seeds, changes, no_tune, tune, equal_time), RunFolder(runs)
+    recipe, runs = open_recipe(name, runs, smoke=smoke)
+    (data, where), folder = prepare(recipe, runs, data, device), RunFolder(runs)
+    plan = make_plan(recipe, method, seeds, changes, no_tune, tune, equal_time)
     if dry_run:
         plan.check(data)
         print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
         return
-    where = pick_device(device)
     try:
         outcome = sweeping.sweep(
             plan,
@@ -193,7 +201,7 @@ def sweep(
 
 
 def make_plan(
-    name: str,
+    recipe: "Recipe",
     method: list[str] | None,
     seeds: str,
     changes: list[str] | None,
@@ -202,10 +210,8 @@ def make_plan(
     equal_time: str | None,
 ) -> "Plan":
     """Return what the options of a sweep ask for."""
-    from effdeg_lab.recipe import find_recipe
     from effdeg_lab.sweep import Plan
 
-    recipe = find_recipe(name)
     if no_tune and tune:
         raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")
     asked = _parse_changes(recipe, changes, "--seeds")

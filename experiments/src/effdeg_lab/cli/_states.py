@@ -66,7 +66,32 @@ def get_state(run: "Run") -> str:
 def describe_run(run: "Run") -> dict[str, Any]:
     """Return what is known about a run, for JSON."""
     known = {key: value for key, value in asdict(run).items() if key != "metrics"}  # a brief look does not read them
-    return known | {"file": str(run.file), "state": get_state(run), "seconds_ago": round(_get_age(run))}
+    state, progress = get_state(run), get_progress(run)
+    if state == "running" and progress is not None:
+        known |= {"progress": progress[0] / progress[1], "seconds_left": progress[2]}
+    return known | {"file": str(run.file), "state": state, "seconds_ago": round(_get_age(run))}
+
+
+def get_progress(run: "Run") -> tuple[int, int, float] | None:
+    """Return the step of a run's last evaluation, its number of steps, and the seconds that training may still take.
+
+    None if it was not evaluated yet, or if its steps are not known.
+    """
+    entry = run.metrics[-1] if run.metrics else {}
+    step, steps = entry.get("step"), run.environment.get("steps") or run.settings.get("steps")
+    if not step or not steps:
+        return None
+    return step, steps, max(0.0, entry.get("seconds", 0.0) / step * (steps - step) - _get_age(run))
+
+
+def describe_progress(run: "Run") -> str:
+    """Return how far a run is, to follow its name; empty if that is not known."""
+    from effdeg_lab.studies.methods import format_duration
+
+    if (progress := get_progress(run)) is None:
+        return ""
+    step, steps, left = progress
+    return f", step {step:,} of {steps:,} ({step / steps:.0%}), about {format_duration(left)} left"
 
 
 def _list_states(found: "Sequence[Run]", code: str | None) -> Iterator[RenderableType]:
@@ -80,7 +105,7 @@ def _list_states(found: "Sequence[Run]", code: str | None) -> Iterator[Renderabl
         if state == "running":
             score = run.metrics[-1].get("test_accuracy") if run.metrics else None
             said = "" if score is None else f"{score:.1%}, "
-            yield f"{escape(run.name)}: {said}{_get_age(run):.0f} s ago"
+            yield f"{escape(run.name)}{describe_progress(run)}: {said}{_get_age(run):.0f} s ago"
         elif run.failure is not None:
             yield f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}"
     for recipe in dict.fromkeys(run.recipe for run in found):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from effdeg.demo import load_digits
 from effdeg_lab.data.image_sets import (
@@ -15,10 +16,11 @@ from effdeg_lab.data.image_sets import (
     find_tiny_imagenet,
 )
 from effdeg_lab.data.layouts import LAYOUTS, Labeled, find_layout, make_labeled
+from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.data.stored import ImageSet, find_imagenet
 from effdeg_lab.settings import Settings, suggest
 
-__all__ = ["CIFAR10N", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
+__all__ = ["CIFAR10N", "MADE_UP", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
 
 Load = Callable[[], Labeled | ImageSet]
 
@@ -50,14 +52,31 @@ _IN_FOLDER: dict[str, Callable[[Path], Load]] = {
     "tiny-imagenet": find_tiny_imagenet,
     "imagenet": find_imagenet,
 }
-SIZES: dict[str, tuple[int, tuple[int, ...], int]] = {
-    "digits": (797, (64,), 10),
-    **dict.fromkeys(("cifar10", *CIFAR10N), (50_000, (3, 32, 32), 10)),
-    "mnist": (60_000, (1, 28, 28), 10),
-    "mnist-cifar": (10_000, (3, 64, 32), 2),
-    "tiny-imagenet": (100_000, (3, 64, 64), 200),
+
+
+class Size(NamedTuple):
+    """The size of a published data set."""
+
+    train: int  # examples
+    test: int
+    shape: tuple[int, ...]  # of an example
+    classes: int
+
+    def __str__(self) -> str:
+        shape = " × ".join(map(str, self.shape))
+        return f"{self.train:,} training and {self.test:,} test examples of {shape} in {self.classes} classes"
+
+
+SIZES: dict[str, Size] = {
+    "digits": Size(797, 1_000, (64,), 10),
+    **dict.fromkeys(("cifar10", *CIFAR10N), Size(50_000, 10_000, (3, 32, 32), 10)),
+    "mnist": Size(60_000, 10_000, (1, 28, 28), 10),
+    "mnist-cifar": Size(10_000, 2_000, (3, 64, 32), 2),
+    "tiny-imagenet": Size(100_000, 10_000, (3, 64, 64), 200),
 }
-"""The number of training examples, the shape of one and the number of classes, by published data set."""
+"""The sizes of published data sets, by name."""
+MADE_UP = "made-up.txt"
+"""A file that marks a data folder as made up, so that its data sets may have any size."""
 
 
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
@@ -70,18 +89,23 @@ def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled |
     already shuffled, come in a fixed random order, so that the first and the last examples are a fair sample. Data sets
     with images of many sizes are decoded to ``pixels`` a side; others keep their size.
     """
-    return _find(name, folder, pixels)()
+    return _find_or_explain(name, folder, pixels)()
 
 
 def check(name: str, folder: Path | None) -> None:
     """Raise the error of :func:`load` if files of a data set are missing, without reading them."""
-    _find(name, folder)
+    _find_or_explain(name, folder)
 
 
 def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
     """Raise if a data set that the settings of a run name in a field ``data`` is missing."""
     for name in dict.fromkeys(str(each.data) for each in settings if hasattr(each, "data")):
         check(name, folder)
+
+
+def _find_or_explain(name: str, folder: Path | None, pixels: int | None = None) -> Load:
+    with explain_missing(name, folder):
+        return _find(name, folder, pixels)
 
 
 def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
@@ -94,15 +118,27 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
             raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
-        if name in _BY_PIXELS:
-            return _BY_PIXELS[name](folder, pixels)
-        if name in _IN_FOLDER:
-            return _IN_FOLDER[name](folder)
+        if name in known:
+            load_all = _BY_PIXELS[name](folder, pixels) if name in _BY_PIXELS else _IN_FOLDER[name](folder)
+            return lambda: _check_size(name, folder, load_all())
         path = folder / name
     if not path.exists():
         raise FileNotFoundError(f"data={name!r} is not known, and {path} does not exist.{hint}")
     read = find_layout(path)
     return lambda: make_labeled(path, *read()).shuffle()
+
+
+def _check_size(name: str, folder: Path, data: Labeled | ImageSet) -> Labeled | ImageSet:
+    """Return a published data set; raise if it has another size, unless the folder is made up."""
+    if name not in SIZES or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
+        return data
+    found = Size(len(data.train_labels), len(data.test_labels), tuple(data.train_inputs.shape[1:]), data.classes)
+    if found != SIZES[name]:
+        raise ValueError(
+            f"{name} in {folder} has {found}; expected {SIZES[name]}. Download it again or, if these are other data, "
+            "name their file or folder: --set data=PATH."
+        )
+    return data
 
 
 def _load_digits() -> Labeled:

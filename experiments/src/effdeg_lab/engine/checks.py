@@ -45,13 +45,13 @@ def check_training(several: Iterable[Training], folder: Path | None) -> None:
 
 def _check_size(settings: Training, weight: float) -> None:
     """Raise unless the settings fit the number and the shape of the examples."""
-    total, shape, classes = SIZES[settings.data]
-    _, count = count_examples(total, settings)
+    size = SIZES[settings.data]
+    _, count = count_examples(size.train, settings)
     if settings.labeled is not None and settings.labeled > count:
         raise ValueError(f"labeled={settings.labeled} is more than the {count} training examples.")
     if settings.labeled is not None:
-        check_labeled(settings.labeled, classes)
-    check_images(settings, shape)
+        check_labeled(settings.labeled, size.classes)
+    check_images(settings, size.shape)
     check_resident(settings)
     check_suspect(settings, known=settings.data in CIFAR10N)
     Schedules(settings, steps=settings.epochs * (count // settings.batch), weight=weight)
@@ -60,7 +60,7 @@ def _check_size(settings: Training, weight: float) -> None:
 def _check_network(settings: Training) -> None:
     """Raise unless the network fits the shape of the examples, and has the layer that paths lie at."""
     # Images in files get their size from the settings; a network fits any number of classes.
-    _, shape, classes = SIZES.get(settings.data, (0, (3,), 2))
+    _, _, shape, classes = SIZES.get(settings.data, (0, 0, (3,), 2))
     side = settings.pixels
     fitted = shape if side is None else (shape[0], side, side)
     with torch.random.fork_rng(devices=[]):

@@ -75,7 +75,7 @@ class Loop:
 
     def open(self, data: str | None = None, **environment: Any) -> None:
         """Open the run and check the data's fingerprint."""
-        environment |= {} if data is None else {"data": data}
+        environment |= {"steps": self._task.steps} | ({} if data is None else {"data": data})
         if shares_gpu(self._device):
             environment["shared"] = True
         self._data = data

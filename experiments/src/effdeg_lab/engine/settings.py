@@ -1,5 +1,7 @@
 """The settings of a classifier's training, whatever the data, the model and the regularizer."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,47 +17,61 @@ LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", 
 _WARM_UP = 1 / 30
 
 
+def _keep_one_of_each(proxies: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of proxies that differ only in a parameter, such as sharpness@0.05."""
+    return tuple({name.split("@")[0]: name for name in reversed(proxies)}.values())
+
+
+def _shrink_model(name: str) -> str:
+    """Return a network of the same kind for smoke tests; those that are pretrained are small because of their files."""
+    if name.startswith("vit-"):
+        _, size, *rest = name.split("-")
+        return "-".join(["vit", "mu16" if size.endswith("16") else "mu8", *rest])
+    return re.sub(r"^(resnet9|resnet18)(-\d+)?$", r"\1-2", name)
+
+
 @dataclass(frozen=True)
 class Training(Settings):
     """The settings of one training run. Shares are of all epochs, so a shorter run keeps the shape of its schedule."""
 
-    # Or cifar10n-worst, mnist, mnist-cifar, pacs, digits, imagenet, or a file or folder in a known layout.
-    data: str = "cifar10"
-    # Or vit-tiny-mean, vit-s16, resnet18, resnet9, mlp, or package.module:callable; or pretrained, deit-tiny, clip-b32
-    # or clip-b16.
-    model: str = "vit-tiny"
-    # pretrained: a pretrained network with a random new head, or CLIP's zero-shot head on ImageNet. probe: with a
-    # logistic regression on the features of all training examples as its head.
-    start_from: Literal["scratch", "pretrained", "probe"] = "scratch"
-    # The side of images: they are resized to it on the device, or cropped to it when they are read from files.
-    pixels: int | None = setting(None, least=1)
-    dropout: float = setting(0.0, least=0, most=0.9)  # of a vision transformer, including at the points of paths
-    regularizer: str = "plain"  # a name of effdeg.baselines.names(), or ict, or several joined by +
-    epochs: int = setting(300, scale=True, least=1)
-    batch: int = setting(256, least=1)  # examples per step, over all processes
-    # Take a step in this many parts, to save memory. Paths lie within a part; the loss is the mean over parts.
-    accumulate: int = setting(1, least=1)
-    limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
-    # Only this many training examples have labels, the same number of each class; the seed decides which. A step has
-    # ``batch`` of them, and an epoch has as many steps as if all had labels.
-    labeled: int | None = setting(None, least=1)
-    unlabeled_batch: int = setting(0, least=0)  # training examples per step without their labels, for ed and ict
-    held_out: int = setting(0, least=0)  # training examples to test on instead of the test set: for tuning
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = setting(1e-3, above=0)  # the highest learning rate
-    momentum: float = setting(0.9, least=0)  # of SGD
-    weight_decay: float = setting(0.1, least=0)
+    data: str = setting("cifar10", "a data set of docs/lab.md, or a file or folder in a known layout")
+    model: str = setting(
+        "vit-tiny", "the network: vit-s16, resnet9, mlp, deit-tiny, … or package.module:callable", smoke=_shrink_model
+    )
+    # pretrained: with a random new head, or CLIP's zero-shot head on ImageNet. probe: with a logistic regression on the
+    # features of all training examples as its head.
+    start_from: Literal["scratch", "pretrained", "probe"] = setting("scratch", "the weights that training starts from")
+    pixels: int | None = setting(
+        None, "side of images, which are resized, or cropped when read from files", least=1, smoke=32
+    )
+    dropout: float = setting(0.0, "of a vision transformer, including at the points of paths", least=0, most=0.9)
+    regularizer: str = setting("plain", "a name of effdeg.baselines.names(), or ict, or several joined by +")
+    epochs: int = setting(300, "passes over the training examples", scale=True, least=1, smoke=2)
+    batch: int = setting(256, "examples per step, over all processes", least=1, smoke=16)
+    # Paths lie within a part; the loss is the mean over parts.
+    accumulate: int = setting(1, "take a step in this many parts, to save memory", least=1)
+    limit: int | None = setting(None, "train on this many examples only", scale=True, least=1, smoke=lambda _: 64)
+    # The seed decides which. A step has ``batch`` of them, and an epoch has as many steps as if all had labels.
+    labeled: int | None = setting(None, "training examples with labels, as many of each class", least=1, smoke=20)
+    unlabeled_batch: int = setting(
+        0, "training examples per step without their labels, for ed and ict", least=0, smoke=16
+    )
+    held_out: int = setting(0, "training examples to test on instead of the test set: for tuning", least=0, smoke=16)
+    optimizer: Literal["adamw", "sgd"] = setting("adamw", "AdamW, or SGD with momentum")
+    lr: float = setting(1e-3, "the highest learning rate", above=0)
+    momentum: float = setting(0.9, "of SGD", least=0)
+    weight_decay: float = setting(0.1, "of the optimizer", least=0)
     # matrices: the weights of linear and convolutional layers, not biases, norms, positions and class tokens.
-    decay_on: Literal["all", "matrices"] = "all"
-    # The rate falls along a cosine to 0, to a tenth at half and again at three quarters of the epochs, or not at all.
-    decay: Literal["cosine", "steps", "constant"] = "cosine"
-    warm_up: float = setting(_WARM_UP, scale=True, least=0, most=1)  # the share in which the rate rises linearly
-    warm_up_epochs: float | None = setting(None, scale=True, least=0)  # replaces the share, which is then 0
-    warm_up_steps: int | None = setting(None, scale=True, least=0)  # the same in steps
-    clip: float | None = setting(1.0, above=0)  # the highest norm of a gradient
-    smoothing: float = setting(
-        0.0, least=0, most=1
-    )  # of the labels in the loss: this share is spread evenly over all classes
+    decay_on: Literal["all", "matrices"] = setting("all", "the parameters that weight decay acts on")
+    # steps: to a tenth at half and again at three quarters of the epochs.
+    decay: Literal["cosine", "steps", "constant"] = setting("cosine", "how the learning rate falls")
+    warm_up: float = setting(
+        _WARM_UP, "share of training in which the rate rises linearly", scale=True, least=0, most=1
+    )
+    warm_up_epochs: float | None = setting(None, "warm-up in epochs instead of a share", scale=True, least=0, smoke=1)
+    warm_up_steps: int | None = setting(None, "warm-up in steps instead of a share", scale=True, least=0, smoke=1)
+    clip: float | None = setting(1.0, "the highest norm of a gradient", above=0)
+    smoothing: float = setting(0.0, "share of each label that is spread evenly over all classes", least=0, most=1)
     # crop: from a border of 4 pixels. cutmix: each image is joined with a part of another along a straight line, and
     # its label mixed by area. crop-flip-cutmix: the same after crops and flips, with a box of another image as in the
     # paper on CutMix. swap-simple-half: about every second image gets another's simple half. resized-crop: a crop of
@@ -70,65 +86,87 @@ class Training(Settings):
         "resized-crop",
         "resized-crop-flip",
         "resized-crop-flip-randaugment",
-    ] = "crop-flip"
-    crop_scale: float = setting(0.08, above=0, most=1)  # the smallest share of the area that a resized crop covers
-    # Images in files: decode all of them once and keep their middle on the device, instead of decoding every batch.
-    # Training images keep their whole short side if random resized crops are taken from them.
-    resident: bool = False
-    decoder: Literal["pillow", "torchvision"] = "pillow"  # of images in files
-    precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
-    compile: bool = setting(True, scale=True, named=False)  # on a GPU
-    fused: bool = setting(True, scale=True, named=False)  # the blocks of vit-tiny-mean by our kernels, on a GPU in bf16
-    weight: float | None = setting(None, least=0)  # of the penalty (λ); by default the regularizer's own
-    ramp: float = setting(1 / 3, least=0, most=1)  # the share in which the weight rises along a sine
-    start: float = setting(0.0, least=0, most=1)  # the share before the penalty begins
-    every: int = setting(1, least=1)  # apply the penalty only every n steps, with n times the weight
-    alpha: float = setting(1.0, least=0)  # Mixup's α
-    rho: float = setting(0.05, least=0)  # the radius of SAM and ASAM
-    eta: float = setting(0.01, least=0)  # ASAM's η
-    projections: int = setting(1, least=1)  # random projections of the Jacobian
-    jacobian_share: float = setting(1.0, above=0, most=1)  # of a batch, for which the Jacobian is computed
-    nodes: int = setting(4, least=1, most=MOST_NODES)  # on each path (r)
-    degree: int = setting(3, least=1)  # the highest (K)
-    pairs: float = setting(0.5, above=0, most=1)  # paths, as a share of the batch (n_p)
-    sampling: Literal["cosine", "chebyshev", "uniform"] = "cosine"  # where the nodes lie
-    basis: Literal["chebyshev", "legendre"] = "chebyshev"
-    # The values at the ends of paths. labels: those of the two examples, or as for self if they have none. self: the
-    # outputs of the network, or of its teacher, for the two examples. none: the network runs there as at other nodes.
-    anchor: Literal["labels", "self", "none"] = "labels"
-    end_gradients: bool = False  # through ends that are the network's own outputs
-    degree_weights: Literal["degree", "square", "curvature"] = "degree"  # curvature: degree, but 0 for straight lines
-    teacher: float | None = setting(None, above=0, most=1)  # the decay of an average of the network, for ends and ict
-    # Where the loss is taken. points: at the points of paths, with labels mixed as in mixup; the examples themselves
-    # are not run. boxes: the same with a box of one image in the other, as in CutMix.
-    loss_on: Literal["examples", "points", "boxes"] = "examples"
-    mixed_loss: Literal["cross-entropy", "brier", "l1"] = "cross-entropy"  # of regmixup at the mixed examples
+    ] = setting("crop-flip", "random changes of the training images")
+    crop_scale: float = setting(0.08, "the smallest share of the area that a resized crop covers", above=0, most=1)
+    # Their middle is kept; training images keep their whole short side if random resized crops are taken from them.
+    resident: bool = setting(False, "decode images in files once and keep them on the device")
+    decoder: Literal["pillow", "torchvision"] = setting("pillow", "the library that decodes images in files")
+    precision: Literal["float32", "bf16"] = setting(
+        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
+    )
+    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
+    fused: bool = setting(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16", scale=True, named=False)
+    weight: float | None = setting(None, "of the penalty (λ); by default the regularizer's own", least=0)
+    ramp: float = setting(1 / 3, "share of training in which the weight rises along a sine", least=0, most=1)
+    start: float = setting(0.0, "share of training before the penalty begins", least=0, most=1)
+    every: int = setting(1, "apply the penalty only every n steps, with n times the weight", least=1)
+    alpha: float = setting(1.0, "mixup's α", least=0)
+    rho: float = setting(0.05, "the radius of SAM and ASAM", least=0)
+    eta: float = setting(0.01, "ASAM's η", least=0)
+    projections: int = setting(1, "random projections of the Jacobian", least=1)
+    jacobian_share: float = setting(1.0, "share of a batch for which the Jacobian is computed", above=0, most=1)
+    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
+    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
+    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
+    sampling: Literal["cosine", "chebyshev", "uniform"] = setting("cosine", "where the nodes lie")
+    basis: Literal["chebyshev", "legendre"] = setting("chebyshev", "the polynomials that are fitted")
+    # labels: those of the two examples, or as for self if they have none. self: the outputs of the network, or of its
+    # teacher, for the two examples. none: the network runs there as at other nodes.
+    anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
+    end_gradients: bool = setting(False, "gradients through ends that are the network's own outputs")
+    # curvature: degree, but 0 for straight lines.
+    degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
+    teacher: float | None = setting(None, "decay of an average of the network, for ends and ict", above=0, most=1)
+    # points: at the points of paths, with labels mixed as in mixup; the examples themselves are not run. boxes: the
+    # same with a box of one image in the other, as in CutMix.
+    loss_on: Literal["examples", "points", "boxes"] = setting("examples", "where the loss is taken")
+    mixed_loss: Literal["cross-entropy", "brier", "l1"] = setting("cross-entropy", "of regmixup at the mixed examples")
     components: int | None = setting(
-        None, least=1
-    )  # principal components of the outputs; by default all outputs as they are
-    at: str | None = None  # the layer at which the paths lie; by default the inputs
-    batchnorm: Literal["joint", "frozen"] = "joint"  # how BatchNorm treats the points
-    # What the paths join. data: two examples. random-pixels: images of noise. simple-half: an example and itself with
-    # another's simple half, from which a linear function predicts the classes. cuts: an example and itself with a
-    # random part of another, the label mixed by area. balanced: the same with a part and with the rest; the larger
-    # effective degree counts. Only data and cuts have labels.
-    ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = "data"
-    evaluate_every: int = setting(10, scale=True, named=False, least=1)  # epochs
-    # Epochs between rough measurements of the effective degree, with an evaluation each; 0 measures only at the end.
-    measure_every: int = setting(0, scale=True, named=False, least=0)
-    measure_paths: int = setting(400, scale=True, named=False, least=2)  # at the end
-    measure_nodes: int = setting(200, scale=True, named=False, most=MOST_NODES)
-    measure_degree: int = setting(40, scale=True, named=False)
-    # Other nodes/degree to measure with along the same pairs: how closely does 4/3 follow the main measurement?
-    measure_also: tuple[str, ...] = setting((), scale=True, named=False)
-    # Numbers of principal components to also measure with, along the same paths.
-    measure_components: tuple[int, ...] = setting((), scale=True, named=False)
-    # The number of training examples whose labels are scored at every evaluation; needs data with known wrong labels.
-    suspect: int = setting(0, scale=True, named=False, least=0)
-    proxies: tuple[str, ...] = setting((), scale=True, named=False)  # evaluated at the end; "all" for all of them
-    proxy_examples: int = setting(2048, scale=True, named=False, least=1)  # training examples that they use
-    # Proxies without labels, evaluated on as many test examples, where the effective degree is always measured.
-    test_proxies: tuple[LabelFree, ...] = setting((), scale=True, named=False)
+        None, "principal components of the outputs; by default all outputs as they are", least=1
+    )
+    at: str | None = setting(None, "the layer at which the paths lie; by default the inputs")
+    batchnorm: Literal["joint", "frozen"] = setting("joint", "how BatchNorm treats the points of paths")
+    # simple-half: an example and itself with another's simple half, from which a linear function predicts the classes.
+    # cuts: an example and itself with a random part of another, the label mixed by area. balanced: the same with a part
+    # and with the rest; the larger effective degree counts. Only data and cuts have labels.
+    ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = setting("data", "what the paths join")
+    evaluate_every: int = setting(10, "epochs between evaluations", scale=True, named=False, least=1, smoke=1)
+    measure_every: int = setting(
+        0,
+        "epochs between rough measurements of the effective degree; 0: only at the end",
+        scale=True,
+        named=False,
+        least=0,
+        smoke=1,
+    )
+    measure_paths: int = setting(400, "paths of the measurement at the end", scale=True, named=False, least=2, smoke=4)
+    measure_nodes: int = setting(
+        200, "nodes on each of these paths", scale=True, named=False, most=MOST_NODES, smoke=24
+    )
+    measure_degree: int = setting(40, "the highest degree fitted along them", scale=True, named=False, smoke=12)
+    # How closely does 4/3 follow the main measurement?
+    measure_also: tuple[str, ...] = setting(
+        (),
+        "other nodes/degree to measure with, along the same pairs",
+        scale=True,
+        named=False,
+        smoke=lambda several: tuple(each for each in several if parse_nodes_and_degree(each)[1] < 10),
+    )
+    measure_components: tuple[int, ...] = setting(
+        (), "numbers of principal components to also measure with", scale=True, named=False
+    )
+    # Needs data with known wrong labels.
+    suspect: int = setting(
+        0, "training examples whose labels are scored at evaluations", scale=True, named=False, least=0, smoke=16
+    )
+    proxies: tuple[str, ...] = setting(
+        (), "proxies evaluated at the end; all for all", scale=True, named=False, smoke=_keep_one_of_each
+    )
+    proxy_examples: int = setting(2048, "training examples that proxies use", scale=True, named=False, least=1, smoke=8)
+    # As many as above; the effective degree is always measured on test examples.
+    test_proxies: tuple[LabelFree, ...] = setting(
+        (), "proxies without labels, evaluated on test examples", scale=True, named=False
+    )
 
     @property
     def gives_own_ends(self) -> bool:

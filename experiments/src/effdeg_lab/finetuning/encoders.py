@@ -16,6 +16,7 @@ from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import write_atomically
 from effdeg_lab.data.layouts import explain_errors
+from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.finetuning.shifts import read_classes
 from effdeg_lab.models import PRETRAINED, ViT
 from effdeg_lab.text.classifier import check_folder, load_tokenizer, quiet_transformers
@@ -47,17 +48,17 @@ class ImageClassifier(nn.Module):
 
 def find_pretrained(name: str, folder: Path | None) -> Path:
     """Return where the weights of a pretrained network are in the data folder; raise if they are not there."""
-    if folder is None:
-        raise ValueError(f"model={name!r} needs the folder that holds its weights: give --data DIR or set EFFDEG_DATA.")
-    place = folder / PRETRAINED[name].place
-    if not place.exists():
-        what = (
-            "deit_tiny_patch16_224 of timm" if name == "deit-tiny" else f"openai/{place.name} of the Hugging Face hub"
-        )
-        raise FileNotFoundError(f"the weights of model={name!r} were not found: expected {place}, which is {what}.")
-    if place.is_dir():
-        check_folder(place)
-    return place
+    with explain_missing(name, folder):
+        if folder is None:
+            raise ValueError(
+                f"model={name!r} needs the folder that holds its weights: give --data DIR or set EFFDEG_DATA."
+            )
+        place = folder / PRETRAINED[name].place
+        if not place.exists():
+            raise FileNotFoundError(f"the weights of model={name!r} were not found: expected {place}.")
+        if place.is_dir():
+            check_folder(place)
+        return place
 
 
 def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], classes: int) -> ImageClassifier:
@@ -211,6 +212,9 @@ def rename_openai(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+_HEAD = "zero_shot_head.safetensors"
+
+
 def read_templates() -> tuple[str, ...]:
     """Read the 80 templates of CLIP for ImageNet; the file says where they are from."""
     text = resources.files("effdeg_lab.finetuning").joinpath("clip_templates.txt").read_text(encoding="utf-8")
@@ -233,29 +237,35 @@ def load_zero_shot_head(folder: Path, *, device: str | torch.device = "cpu") -> 
         ValueError: If the file holds the head of other weights, names or templates.
     """
     check_folder(folder)
-    names, templates = [each.name for each in read_classes()], read_templates()
-    file = folder / "zero_shot_head.safetensors"
-    made_of = {"made_of": _hash_parts(folder, names, templates)}
     from safetensors import safe_open
-    from safetensors.torch import save
 
+    file = folder / _HEAD
     if file.is_file():
         with explain_errors(file, "a zero-shot head"), safe_open(file, "pt") as stored:
-            if stored.metadata() != made_of:
+            if stored.metadata() != _identify_head(folder):
                 raise ValueError(f"it is not of {folder} with these classes and templates; delete it.")
             weights: Tensor = stored.get_tensor("weight")
             return weights
-    weights = _compute_head(folder, names, templates, device)
-    write_atomically(file, save({"weight": weights}, made_of))
+    weights = _compute_head(folder, [each.name for each in read_classes()], read_templates(), device)
+    keep_zero_shot_head(folder, weights)
     return weights
 
 
-def _hash_parts(folder: Path, names: Sequence[str], templates: Sequence[str]) -> str:
-    found = hashlib.sha256(json.dumps([names, templates]).encode())
+def keep_zero_shot_head(folder: Path, weights: Tensor) -> None:
+    """Keep a zero-shot head next to CLIP's weights, for :func:`load_zero_shot_head`."""
+    from safetensors.torch import save
+
+    write_atomically(folder / _HEAD, save({"weight": weights}, _identify_head(folder)))
+
+
+def _identify_head(folder: Path) -> dict[str, str]:
+    """Return a hash of all that the zero-shot head depends on: classes, templates and CLIP's weights."""
+    names = [each.name for each in read_classes()]
+    found = hashlib.sha256(json.dumps([names, read_templates()]).encode())
     for file in sorted([*folder.glob("*model*.safetensors"), *folder.glob("*model*.bin")]):
         with file.open("rb") as stream:
             found.update(hashlib.file_digest(stream, "sha256").digest())
-    return found.hexdigest()
+    return {"made_of": found.hexdigest()}
 
 
 @torch.no_grad()

@@ -70,7 +70,7 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
         count: How many copies.
         levels: The levels that episodes are drawn from, with replacement.
         seed: Decides the order of levels for every copy. The order is the same with either package.
-        backend: The package, ``"procgen"`` or ``"envpool"``.
+        backend: The package, ``"procgen"`` or ``"envpool"``; ``"toy"`` is a tiny game that stands in for any.
 
     Returns:
         The games, before the first action.
@@ -85,6 +85,10 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
         raise ValueError(f"count={count} is too small: at least one game must be played.")
     if seed < 0:
         raise ValueError(f"seed={seed} is negative: it must be at least 0.")
+    if backend == "toy":
+        from effdeg_lab.rl.toy_game import ToyGames
+
+        return ToyGames(count, levels, seed)
     package = import_backend(backend)
     # Both packages require less than 2**31.
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
@@ -99,10 +103,14 @@ def import_backend(backend: str) -> ModuleType:
         return importlib.import_module(backend)
     except ImportError as error:
         # The package may be installed without its own requirements: the error says so.
-        raise ImportError(f"backend={backend!r} has failed ({error}): pip install 'effdeg-lab[{backend}]'") from error
+        missing = ImportError(f"backend={backend!r} has failed ({error}): pip install 'effdeg-lab[{backend}]'")
+        missing.missing = backend  # type: ignore[attr-defined]  # for effdeg-lab list
+        missing.add_note("To try the recipe without it, on a tiny game of our own: --smoke")
+        raise missing from error
 
 
-def _check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
+def check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
+    """Return actions as both packages take them; raise unless there is a possible one for each game."""
     # Procgen would take -1 for a restart.
     if actions.shape != (count,) or actions.min() < 0 or actions.max() >= ACTIONS:
         raise ValueError(f"expected actions of shape ({count},) from 0 to {ACTIONS - 1}; got {actions!r}.")
@@ -131,7 +139,7 @@ class _Procgen:
         return frames["rgb"], rewards, first & self._acted
 
     def act(self, actions: NDArray[np.integer]) -> None:
-        self._games.act(_check_actions(actions, self._count))
+        self._games.act(check_actions(actions, self._count))
         self._acted = True
 
     def levels(self) -> NDArray[np.int64]:
@@ -168,7 +176,7 @@ class _Envpool:
         return self._observation
 
     def act(self, actions: NDArray[np.integer]) -> None:
-        checked = _check_actions(actions, self._count)
+        checked = check_actions(actions, self._count)
         self.observe()  # a game that still plays cannot take an action
         self._observation = None
         self._pool.send(checked, np.arange(self._count))

@@ -38,36 +38,38 @@ _LATEST = 100  # episodes that the returns along training are means of
 class PPO(Settings):
     """The settings of one run: cleanrl's, with mixreg's number of games, and the paper's for the penalty."""
 
-    game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = "starpilot"
-    backend: Literal["procgen", "envpool"] = setting("procgen", scale=True, named=False)
-    steps: int = setting(50_000_000, scale=True, least=1)  # of all games together
-    games: int = setting(128, least=2)
-    rollout: int = setting(256, least=1)  # steps of each game between updates
-    epochs: int = setting(3, least=1)  # passes over a rollout
-    minibatches: int = setting(8, least=1)  # in each
-    lr: float = setting(5e-4, above=0)
-    discount: float = setting(0.999, least=0, most=1)  # γ
-    trace: float = setting(0.95, least=0, most=1)  # λ of the advantage estimate
-    clip: float = setting(0.2, above=0)
-    entropy: float = setting(0.01, least=0)
-    value: float = setting(0.5, least=0)  # the weight of the critic's loss
-    max_norm: float = setting(0.5, above=0)  # of the gradient
-    pooling: Literal["flatten", "average"] = "flatten"  # how the trunk ends: average as in Impoola
-    mixreg: float = setting(
-        0.0, least=0
-    )  # mix the examples of a minibatch, in shares from Beta(mixreg, mixreg); 0: off
-    weight: float = setting(0.0, least=0)  # of the actor's effective degree (λ); if 0, it is not computed
-    ramp: float = setting(1 / 6, least=0, most=1)  # the share of the steps in which the weight rises
-    pairs: int = setting(2048, least=1)  # in a minibatch
-    nodes: int = setting(4, least=1, most=MOST_NODES)
-    degree: int = setting(3, least=1)
-    components: int | None = setting(3, least=1)
-    anchor: Literal["none", "self"] = "none"
-    evaluate_every: int = setting(1_000_000, scale=True, named=False, least=1)
-    episodes: int = setting(500, scale=True, named=False, least=1)  # at least this many are played at the end
-    precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
-    compile: bool = setting(True, scale=True, named=False)  # on a GPU
-    fused: bool = setting(True, scale=True, named=False)  # convolutions by our kernels, on a GPU in bf16
+    game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = setting("starpilot", "the game of Procgen")
+    backend: Literal["procgen", "envpool", "toy"] = setting(
+        "procgen", "the package that plays it; toy: a built-in game", scale=True, named=False, smoke=lambda _: "toy"
+    )
+    steps: int = setting(50_000_000, "of all games together", scale=True, least=1, smoke=128)
+    games: int = setting(128, "games played in parallel", least=2, smoke=8)
+    rollout: int = setting(256, "steps of each game between updates", least=1, smoke=8)
+    epochs: int = setting(3, "passes over a rollout", least=1, smoke=1)
+    minibatches: int = setting(8, "minibatches of a pass", least=1, smoke=2)
+    lr: float = setting(5e-4, "the learning rate", above=0)
+    discount: float = setting(0.999, "of later rewards (γ)", least=0, most=1)
+    trace: float = setting(0.95, "λ of the advantage estimate", least=0, most=1)
+    clip: float = setting(0.2, "the most that PPO lets the probability ratio of an action differ from 1", above=0)
+    entropy: float = setting(0.01, "the weight of the policy's entropy", least=0)
+    value: float = setting(0.5, "the weight of the critic's loss", least=0)
+    max_norm: float = setting(0.5, "the highest norm of a gradient", above=0)
+    pooling: Literal["flatten", "average"] = setting("flatten", "how the trunk ends: average as in Impoola")
+    mixreg: float = setting(0.0, "mix the examples of a minibatch in shares from Beta(mixreg, mixreg); 0: off", least=0)
+    weight: float = setting(0.0, "of the actor's effective degree (λ); if 0, it is not computed", least=0)
+    ramp: float = setting(1 / 6, "share of the steps in which the weight rises", least=0, most=1)
+    pairs: int = setting(2048, "paths in a minibatch", least=1, smoke=8)
+    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
+    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
+    components: int | None = setting(3, "principal components of the action probabilities", least=1)
+    anchor: Literal["none", "self"] = setting("none", "the values at the ends of paths")
+    evaluate_every: int = setting(1_000_000, "steps between log entries", scale=True, named=False, least=1, smoke=64)
+    episodes: int = setting(500, "at least this many are played at the end", scale=True, named=False, least=1, smoke=8)
+    precision: Literal["float32", "bf16"] = setting(
+        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
+    )
+    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
+    fused: bool = setting(True, "convolutions by our kernels, on a GPU in bf16", scale=True, named=False)
 
     @property
     def batch(self) -> int:
@@ -100,7 +102,7 @@ def make_penalty(settings: PPO) -> Penalty:
 
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
     """Raise if the games of these runs cannot be played."""
-    for backend in dict.fromkeys(each.backend for each in several):
+    for backend in dict.fromkeys(each.backend for each in several if each.backend != "toy"):
         import_backend(backend)
 
 

@@ -53,13 +53,15 @@ _KEYS = ["sampling", "nodes", "degree"]
 class Estimation(Settings):
     """The settings of one run. The seed determines the function, the examples, the paths and the nodes."""
 
-    # A random polynomial map, a sine, or a random ReLU network with one hidden layer, whose kinks on a path are known.
-    function: Literal["polynomial", "sine", "kinks"] = "polynomial"
-    frequency: float = setting(4.0, above=0, most=400)  # the sine's ω: its exact series must end before degree 640
-    units: int = setting(32, least=1)  # hidden units of the network
-    examples: int = setting(2000, scale=True, least=2)  # that the paths connect
-    paths: int = setting(2000, scale=True, least=2)  # of every measurement
-    draws: int = setting(8, scale=True, least=2)  # of nodes on the same paths, to isolate the effect of random nodes
+    # The network has one hidden layer, and its kinks on a path are known.
+    function: Literal["polynomial", "sine", "kinks"] = setting(
+        "polynomial", "a random polynomial map, a sine, or a random ReLU network"
+    )
+    frequency: float = setting(4.0, "the sine's ω: its exact series must end before degree 640", above=0, most=400)
+    units: int = setting(32, "hidden units of the network", least=1)
+    examples: int = setting(2000, "examples that the paths connect", scale=True, least=2, smoke=50)
+    paths: int = setting(2000, "paths of every measurement", scale=True, least=2, smoke=20)
+    draws: int = setting(8, "draws of nodes on the same paths, to isolate their effect", scale=True, least=2, smoke=2)
 
 
 def run(settings: Estimation, job: Job) -> None:

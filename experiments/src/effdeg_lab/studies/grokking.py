@@ -47,25 +47,24 @@ _PROXY_NAMES = tuple(name.partition("@")[0] for name in _PROXIES)
 class Grokking(Settings):
     """The settings of one run; the defaults are the paper's or, where it is silent, those of Power et al. (2022)."""
 
-    # Of two numbers modulo the prime: "quadratic" is x² + xy + y², "by-parity" is x / y if y is odd, else x - y.
-    operation: Operation = "divide"
-    prime: int = 97
-    fraction: float = setting(0.3, above=0)  # of all equations, to train on; the rest validates
-    weight_decay: float = setting(0.0, least=0)
-    lr: float = setting(1e-3, above=0)  # reached after ten steps and kept
-    # Of the training loss. In float32, equations memorized so well that their loss rounds to 0 have no gradient (Prieto
-    # et al., 2025).
-    softmax: Literal["float32", "float64"] = "float32"
-    batch: int = setting(512, least=1)  # equations per step, at most half of the training equations
-    width: int = setting(128, least=1)
-    heads: int = setting(4, least=1)
-    depth: int = setting(2, least=1)
-    steps: int = setting(100_000, scale=True, least=1)
+    # "quadratic" is x² + xy + y², "by-parity" is x / y if y is odd, else x - y.
+    operation: Operation = setting("divide", "of two numbers modulo the prime")  # noqa: RUF009
+    prime: int = setting(97, "what numbers are reduced by", smoke=11)
+    fraction: float = setting(0.3, "share of all equations to train on; the rest validates", above=0)
+    weight_decay: float = setting(0.0, "of AdamW", least=0)
+    lr: float = setting(1e-3, "the learning rate, reached after ten steps and kept", above=0)
+    # In float32, equations memorized so well that their loss rounds to 0 have no gradient (Prieto et al., 2025).
+    softmax: Literal["float32", "float64"] = setting("float32", "precision of the training loss")
+    batch: int = setting(512, "equations per step, at most half of the training equations", least=1, smoke=16)
+    width: int = setting(128, "of the network", least=1, smoke=16)
+    heads: int = setting(4, "of its attention", least=1, smoke=2)
+    depth: int = setting(2, "its blocks", least=1, smoke=1)
+    steps: int = setting(100_000, "training steps", scale=True, least=1, smoke=10)
     # Half of them evenly spaced in the logarithm of the step, half in the step.
-    evaluations: int = setting(200, scale=True, named=False, least=2)
-    measure_paths: int = setting(200, scale=True, named=False, least=2)
-    measure_nodes: int = setting(64, scale=True, named=False)
-    measure_degree: int = setting(40, scale=True, named=False, least=1)
+    evaluations: int = setting(200, "evaluations during training", scale=True, named=False, least=2, smoke=4)
+    measure_paths: int = setting(200, "paths of a measurement", scale=True, named=False, least=2, smoke=8)
+    measure_nodes: int = setting(64, "nodes on each of them", scale=True, named=False, smoke=16)
+    measure_degree: int = setting(40, "the highest degree fitted", scale=True, named=False, least=1, smoke=8)
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""

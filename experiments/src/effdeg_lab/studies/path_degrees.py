@@ -40,15 +40,15 @@ _KINDS = ("effective_degree", "normalized")
 class PathDegrees(Settings):
     """The settings of one run: random polynomials of every total degree, each followed along random paths."""
 
-    variables: int = setting(3, least=1)
-    terms: int | None = setting(None, least=1)  # random monomials per polynomial; by default all up to its degree
-    # Uniform on [-1, 1] in every variable, normal, or on the lattice of the values -1, 0 and 1, which has no density.
-    inputs: Literal["uniform", "normal", "lattice"] = "uniform"
-    highest: int = setting(10, scale=True, least=1)  # total degree; all from 1 up to it are tried
-    polynomials: int = setting(20, scale=True, least=2)  # of each total degree
-    paths: int = setting(1000, scale=True, least=2)  # shared by all polynomials of one total degree
-    nodes: int = setting(64, scale=True)
-    degree: int = setting(16, scale=True)  # of the fits
+    variables: int = setting(3, "of the polynomials", least=1)
+    terms: int | None = setting(None, "random monomials per polynomial; by default all up to its degree", least=1)
+    # Uniform on [-1, 1] in every variable, or on the lattice of the values -1, 0 and 1, which has no density.
+    inputs: Literal["uniform", "normal", "lattice"] = setting("uniform", "distribution of the ends of paths")
+    highest: int = setting(10, "highest total degree; all from 1 up to it are tried", scale=True, least=1, smoke=3)
+    polynomials: int = setting(20, "polynomials of each total degree", scale=True, least=2, smoke=3)
+    paths: int = setting(1000, "shared by all polynomials of one total degree", scale=True, least=2, smoke=20)
+    nodes: int = setting(64, "nodes on each path", scale=True)
+    degree: int = setting(16, "degree of the fits", scale=True)
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""

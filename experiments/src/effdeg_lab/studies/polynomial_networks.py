@@ -75,14 +75,14 @@ COLUMNS = (
 class PolynomialFit(Settings):
     """The settings of one run, which fits a network to a map, then measures both along the same paths."""
 
-    task: int = setting(1, least=1, most=6)  # which of the six maps
-    width: int = setting(16, least=1)  # units in each of the three hidden layers
-    examples: int = setting(1000, scale=True, least=2)  # inputs to train on
-    steps: int = setting(100, scale=True, least=1)  # of the Levenberg–Marquardt method
-    paths: int = setting(20_000, scale=True, least=2)
-    nodes: int = setting(16, scale=True)
-    degree: int = setting(10, scale=True, least=8)  # of the fits; networks square three times, so they have degree 8
-    pairs: int = setting(2**18, scale=True, least=2)  # of inputs, to integrate the map's exact values over
+    task: int = setting(1, "which of the six maps", least=1, most=6)
+    width: int = setting(16, "units in each of the three hidden layers", least=1, smoke=8)
+    examples: int = setting(1000, "inputs to train on", scale=True, least=2, smoke=50)
+    steps: int = setting(100, "of the Levenberg–Marquardt method", scale=True, least=1, smoke=5)
+    paths: int = setting(20_000, "paths of the measurement", scale=True, least=2, smoke=50)
+    nodes: int = setting(16, "nodes on each path", scale=True)
+    degree: int = setting(10, "of the fits; networks square three times, so they have degree 8", scale=True, least=8)
+    pairs: int = setting(2**18, "of inputs, to integrate the map's exact values over", scale=True, least=2, smoke=256)
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""

@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from effdeg import Penalty
 from effdeg.baselines import R3F, Method, RDrop, mixup
+from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.regularizers import choose_weights
@@ -39,35 +40,40 @@ _SECOND_RATE = 0.2
 class FineTuning(Settings):
     """The settings of one run; the defaults are the paper's for RTE, or run_glue.py's where the paper gives none."""
 
-    data: str = "rte"  # or mrpc, cola
-    model: str = "all-MiniLM-L6-v2"  # a folder with a Hugging Face model, within the data folder or by its path
-    regularizer: Literal["plain", "mixup", "rdrop", "r3f", "ed"] = "plain"
-    epochs: int = setting(10, scale=True, least=1)
-    batch: int = setting(32, least=1)
-    limit: int | None = setting(None, scale=True, least=1)  # train on this many examples only
-    held_out: int = setting(0, least=0)  # training examples to test on instead of the dev set: for tuning
-    lr: float = setting(5e-5, above=0)  # the highest learning rate, from which it falls linearly to 0
-    weight_decay: float = setting(0.0, least=0)  # except of biases and LayerNorms, as in Hugging Face's Trainer
-    warm_up: float = setting(0.0, least=0, most=1)  # the share of steps in which the rate rises linearly
-    clip: float | None = setting(1.0, above=0)
-    longest: int = setting(128, least=8)  # tokens; longer texts are truncated
-    # First train without the regularizer, for the same number of epochs at the full rate, then with it at a fifth.
-    two_stages: bool = False
-    weight: float = setting(0.5, least=0)  # of the penalty (λ)
-    alpha: float = setting(1.0, above=0)  # mixup's α
-    noise: float = setting(1e-5, above=0)  # R3F's
-    nodes: int = setting(4, least=1, most=MOST_NODES)
-    degree: int = setting(3, least=1)
-    pairs: float = setting(0.5, above=0, most=1)
-    anchor: Literal["labels", "self", "none"] = "labels"
-    degree_weights: Literal["degree", "square", "curvature"] = "degree"
-    place: Literal["embeddings", "sum"] = "embeddings"  # where paths lie: after LayerNorm and dropout, or before
-    point_dropout: bool = True  # also apply dropout at the points of paths
-    masks: Literal["either", "both"] = "either"  # at points: positions that either text has, or both have
-    similar_lengths: bool = False  # join texts that are next to each other in length
-    precision: Literal["float32", "bf16"] = setting("bf16", scale=True, named=False)  # a CPU computes in float32
-    compile: bool = setting(True, scale=True, named=False)  # on a GPU
-    keep_weights: bool = setting(False, scale=True, named=False)  # those of hundreds of encoders fill a disk
+    data: str = setting("rte", "the task: rte, mrpc or cola")
+    model: str = setting("all-MiniLM-L6-v2", "a folder with a Hugging Face model, in the data folder or by its path")
+    regularizer: Literal["plain", "mixup", "rdrop", "r3f", "ed"] = setting("plain", "how training is regularized")
+    epochs: int = setting(10, "passes over the training examples", scale=True, least=1, smoke=1)
+    batch: int = setting(32, "examples per step", least=1, smoke=8)
+    limit: int | None = setting(None, "train on this many examples only", scale=True, least=1, smoke=lambda _: 32)
+    held_out: int = setting(0, "training examples to test on instead of the dev set: for tuning", least=0, smoke=16)
+    lr: float = setting(5e-5, "the highest learning rate, from which it falls linearly to 0", above=0)
+    weight_decay: float = setting(0.0, "except of biases and LayerNorms, as in Hugging Face's Trainer", least=0)
+    warm_up: float = setting(0.0, "share of steps in which the rate rises linearly", least=0, most=1)
+    clip: float | None = setting(1.0, "the highest norm of a gradient", above=0)
+    longest: int = setting(128, "tokens of a text; longer ones are truncated", least=8, smoke=32)
+    # For the same number of epochs at the full rate, then with it at a fifth.
+    two_stages: bool = setting(False, "first train without the regularizer")
+    weight: float = setting(0.5, "of the penalty (λ)", least=0)
+    alpha: float = setting(1.0, "mixup's α", above=0)
+    noise: float = setting(1e-5, "R3F's noise", above=0)
+    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
+    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
+    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
+    anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
+    degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
+    place: Literal["embeddings", "sum"] = setting(
+        "embeddings", "where paths lie: after LayerNorm and dropout, or before"
+    )
+    point_dropout: bool = setting(True, "also apply dropout at the points of paths")
+    masks: Literal["either", "both"] = setting("either", "at points: positions that either text has, or both have")
+    similar_lengths: bool = setting(False, "join texts that are next to each other in length")
+    precision: Literal["float32", "bf16"] = setting(
+        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
+    )
+    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
+    # Those of hundreds of encoders fill a disk.
+    keep_weights: bool = setting(False, "keep the trained weights", scale=True, named=False)
 
     def together_key(self) -> str:
         """Return a hash of everything but the seed."""
@@ -171,13 +177,14 @@ def find_folder(name: str, data: Path | None) -> Path:
     """Find the folder of a model: within the data folder, or by its path."""
     places = [*([data / name, data / "models" / name] if data else []), Path(name)]
     found = next((place for place in places if place.is_dir()), None)
-    if found is None:
-        raise FileNotFoundError(
-            f"model={name!r} was not found: expected a folder with a Hugging Face model and its tokenizer, "
-            f"{' or '.join(map(str, dict.fromkeys(places)))}."
-        )
-    check_folder(found)
-    return found
+    with explain_missing(name, data):
+        if found is None:
+            raise FileNotFoundError(
+                f"model={name!r} was not found: expected a folder with a Hugging Face model and its tokenizer, "
+                f"{' or '.join(map(str, dict.fromkeys(places)))}."
+            )
+        check_folder(found)
+        return found
 
 
 class Texts:

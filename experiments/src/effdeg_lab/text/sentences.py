@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
+from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.settings import suggest
 
 
@@ -45,7 +46,7 @@ class _Layout(NamedTuple):
 
 
 _PAIR = ("sentence1", "sentence2", "label")
-_TASKS = {
+LAYOUTS = {
     "rte": _Layout("RTE", "accuracy", _PAIR, None, ("entailment", "not_entailment"), _PAIR),
     "mrpc": _Layout("MRPC", "accuracy", ("#1 String", "#2 String", "Quality"), None, ("0", "1"), _PAIR),
     "cola": _Layout(
@@ -57,6 +58,7 @@ _TASKS = {
         ("sentence", "label"),
     ),
 }
+"""The layouts of the tasks' files, by name."""
 
 
 def load_task(name: str, folder: Path | None) -> TextTask:
@@ -65,12 +67,13 @@ def load_task(name: str, folder: Path | None) -> TextTask:
     It is looked for in ``glue/RTE`` and ``RTE`` (GLUE's ``train.tsv`` and ``dev.tsv``) and in ``glue/rte`` and ``rte``
     (the hub's ``train-*.parquet`` and ``validation-*.parquet``).
     """
-    if name not in _TASKS:
-        raise ValueError(f"data={name!r} is not a task. {suggest(name, _TASKS)}")
-    if folder is None:
-        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
-    layout = _TASKS[name]
-    train, dev = _read_splits(name, layout, folder)
+    if name not in LAYOUTS:
+        raise ValueError(f"data={name!r} is not a task. {suggest(name, LAYOUTS)}")
+    layout = LAYOUTS[name]
+    with explain_missing(name, folder):
+        if folder is None:
+            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
+        train, dev = _read_splits(name, layout, folder)
     classes = len(layout.labels)
     for split, found in (("train", train), ("dev", dev)):
         _check(f"{name}: {split}", found, classes)

@@ -1,0 +1,75 @@
+"""How runs are doing: how far they are, when they will be done, and their learning curves."""
+
+import math
+import os
+import time
+
+import pytest
+from toys import RECIPE, make_job
+
+from effdeg_lab.cli import main
+from effdeg_lab.cli._curves import draw_curve
+from effdeg_lab.cli._states import describe_progress, describe_run, get_progress
+
+NAME = "toys:RECIPE"
+
+
+def command(*arguments, code=0):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == code
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A run that has taken 20 of 100 steps in 8 seconds."""
+    job = make_job(tmp_path, recipe=NAME)
+    job.start(steps=100)
+    for step, score in ((10, 0.25), (20, 0.5)):
+        job.log({"step": step, "seconds": 0.4 * step, "test_accuracy": score, "degree": {"value": 3.0, "stderr": 1.0}})
+    yield job
+    job.close()
+
+
+def test_a_running_run_says_how_far_it_is_and_how_long_it_will_take(job, tmp_path, capsys):
+    run = job.read()
+    os.utime(job.file, (time.time() - 2, time.time() - 2))
+    step, steps, left = get_progress(run)
+    assert (step, steps) == (20, 100)
+    assert 20 < left <= 30  # 80 steps of 0.4 s, less the 2 s since the evaluation and what the test takes
+    assert ", step 20 of 100 (20%), about " in describe_progress(run)
+    assert describe_run(run)["progress"] == 0.2
+    command("status", "--runs", str(tmp_path))
+    assert "toys:RECIPE/plain-0, step 20 of 100 (20%), about " in capsys.readouterr().out
+    job.finish({"test_accuracy": 0.6})
+    assert "progress" not in describe_run(job.read())
+
+
+def test_a_run_that_was_not_evaluated_has_no_progress(tmp_path):
+    job = make_job(tmp_path)
+    job.start()
+    assert get_progress(job.read()) is None
+    assert describe_progress(job.read()) == ""
+    job.close()
+
+
+def test_curves_of_one_run(job, tmp_path, capsys):
+    command("curve", NAME, "--method", "plain", "--seed", "0", "--runs", str(tmp_path))
+    out = capsys.readouterr().out
+    assert "toys:RECIPE/plain-0: running, step 20 of 100 (20%)" in out
+    rows = {line.split("  ")[0].strip(): line.split() for line in out.splitlines()}
+    assert rows["test accuracy"][2:] == ["▁█", "0.25", "0.5"]
+    assert rows["degree"][1:] == ["▁▁", "3", "3"]
+    assert "seconds" not in rows
+    command("curve", NAME, "--seed", "1", "--runs", str(tmp_path), code=2)
+    assert "has no run of toys:RECIPE --seed 1 that was evaluated" in " ".join(capsys.readouterr().err.split())
+    command("curve", NAME, "--method", RECIPE.methods[0].name + "s", "--runs", str(tmp_path), code=2)
+    assert "'plains' is not a method" in capsys.readouterr().err
+
+
+def test_a_curve_has_a_bar_for_each_number_or_share_of_them():
+    assert draw_curve([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert draw_curve([7.0, 0.0, math.nan, 7.0]) == "█▁ █"
+    assert draw_curve([2.0]) == "▁"
+    assert draw_curve(range(1000), width=4) == "▁▃▆█"  # the 250th, 500th, 750th and 1,000th
+    assert draw_curve([math.nan]) == " "
