@@ -257,7 +257,7 @@ def test_scipy_is_asked_for_only_when_needed(monkeypatch):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install 'effdeg\[ranking\]'"):
+    with pytest.raises(ImportError, match=r"needs scipy: pip install -e '.\[ranking\]'"):
         rank(ROWS)
 
 

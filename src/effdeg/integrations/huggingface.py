@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model
+from effdeg._utils.imports import describe_install
 from effdeg.integrations._calls import get_only, join_calls, replace_attribute
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measure import measure
@@ -19,7 +20,7 @@ try:
     from transformers import Trainer, TrainerCallback
     from transformers.loss.loss_utils import ForSequenceClassificationLoss
 except ImportError as error:  # pragma: no cover
-    raise ImportError("this needs transformers: pip install 'effdeg[huggingface]'") from error
+    raise ImportError(f"this needs transformers: {describe_install('huggingface')}") from error
 
 
 class PenaltyTrainer(Trainer):  # type: ignore[misc]

@@ -124,7 +124,7 @@ class Comparison:
         return next(iter(self.measurements.values())).settings
 
     def plot(self, *, theme: str = "light") -> "Figure":
-        """Draw the ranking with its intervals. Needs ``effdeg[plots]``."""
+        """Draw the ranking with its intervals. Needs the extra ``plots``."""
         from effdeg.plots import plot_comparison
 
         return plot_comparison(self, theme=theme)

@@ -126,7 +126,7 @@ class Measurement:
         return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
 
     def plot(self, *, theme: str = "light") -> "Figure":
-        """Draw the spectrum with its intervals and the distribution over paths. Needs ``effdeg[plots]``."""
+        """Draw the spectrum with its intervals and the distribution over paths. Needs the extra ``plots``."""
         from effdeg.plots import plot_measurement
 
         return plot_measurement(self, theme=theme)

@@ -118,7 +118,7 @@ class Ranking:
         return Advantage(measure, other, statistic, values, value, interval, p_value, self.level)
 
     def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
-        """Plot the gap against each measure, with a linear fit and its confidence band. Needs ``effdeg[plots]``.
+        """Plot the gap against each measure, with a linear fit and its confidence band. Needs the extra ``plots``.
 
         A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on
         which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
@@ -143,7 +143,7 @@ class Ranking:
         return plot_ranking(self, measures, theme=theme)
 
     def plot_strata(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "dict[str, Figure]":
-        """Plot the gap against the same few measures in each stratum, a figure each. Needs ``effdeg[plots]``.
+        """Plot the gap against the same few measures in each stratum, a figure each. Needs the extra ``plots``.
 
         Args:
             measures: The measures to plot. The name of a family stands for its best variant in the stratum, by

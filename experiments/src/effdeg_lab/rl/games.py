@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from effdeg.io import describe_install
 from effdeg_lab.settings import suggest
 
 GAMES = ("starpilot", "dodgeball", "jumper", "fruitbot")
@@ -99,7 +100,8 @@ def import_backend(backend: str) -> ModuleType:
         return importlib.import_module(backend)
     except ImportError as error:
         # The package may be installed without its own requirements: the error says so.
-        raise ImportError(f"backend={backend!r} has failed ({error}): pip install 'effdeg-lab[{backend}]'") from error
+        hint = describe_install(backend, "./experiments")
+        raise ImportError(f"backend={backend!r} has failed ({error}): {hint}") from error
 
 
 def _check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
