@@ -480,3 +480,15 @@ def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"needs ray: pip install -e '.\[ray\]'"):
         measure_pool(mlp(), [folder], data, ray="auto", **FAST)
+
+
+def test_a_broken_link_among_checkpoints_is_left_out_and_named(folder, data):
+    (folder / "aa.pt").symlink_to("gone.pt")
+    with pytest.warns(UserWarning, match=r"aa is not measured: .*aa\.pt, a link to gone\.pt: No such file"):
+        rows = measure_pool(mlp(), [folder], data, **FAST)
+    assert [row["model"] for row in rows] == ["a", "b", "c"]
+    with (
+        pytest.warns(UserWarning, match="aa is not measured"),
+        pytest.raises(ValueError, match="no checkpoint could be measured"),
+    ):
+        measure_pool(mlp(), [folder / "aa.pt"], data, **FAST)

@@ -171,8 +171,8 @@ class Comparison:
             for note in note_uniform(measurement):
                 about.setdefault(note, []).append(name)
         for name, measurement in self.measurements.items():
-            for note in measurement.warnings():
-                about.setdefault(note.removeprefix("note: "), []).append(name)
+            for note in measurement.notes():
+                about.setdefault(note, []).append(name)
         return [
             f"note: {note}" if len(names) == len(self.measurements) else f"note on {', '.join(names)}: {note}"
             for note, names in about.items()

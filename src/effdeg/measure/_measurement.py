@@ -225,22 +225,25 @@ class Measurement:
 
     def warnings(self) -> list[str]:
         """List notes on the measurement, such as a degree that is too low, each as a sentence."""
-        return [f"note: {note}" for note in self._notes()]
+        return [f"note: {note}" for note in self.notes()]
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self, *, fixed_output: bool = False) -> Iterator[str]:
+        """Yield the sentences of :meth:`warnings`; those for a caller with a fixed output do not advise another one."""
         settings = self.settings
         if settings.other_tensors:
+            another = "" if fixed_output else "output=lambda returned: …, or "
             yield (
                 f"the model returned several tensors; {settings.tensor} was measured, not "
-                f"{shorten(settings.other_tensors)}. To measure another, use output=lambda returned: …, or a model "
-                "that returns it alone."
+                f"{shorten(settings.other_tensors)}. To measure another, use {another}a model that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
-            yield (
-                f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
-                "features and not logits, use output='identity'; if the classes come first, output=lambda returned: "
-                "returned.softmax(1)."
+            advice = (
+                "If these are features and not logits, use output='identity'; if the classes come first, output=lambda "
+                "returned: returned.softmax(1)."
             )
+            if fixed_output:
+                advice = "If these are not logits with the classes last, use a model that returns such logits."
+            yield f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. {advice}"
         components = settings.count_components(math.prod(settings.outputs))
         if components != settings.components:
             outputs = pluralize(math.prod(settings.outputs), "output")

@@ -196,8 +196,7 @@ class CheckpointMeasurer:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
         along, fits = self._measure_along_paths()
-        notes = [note.removeprefix("note: ") for fit in fits for note in fit.warnings()]
-        notes = [note for note in notes if "output='identity'" not in note]  # which a pool does not have
+        notes = [note for fit in fits for note in fit.notes(fixed_output=True)]
         notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
         return row | {NOTES: notes}
@@ -210,6 +209,11 @@ class CheckpointMeasurer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
             traced = trace(self.model, self.data, **vars(paths), **running)
+            try:
+                traced.values("softmax", slice(1))
+            except (TypeError, ValueError) as error:
+                error.add_note("A pool has no output=, since it fits softmax: use a model that returns logits.")
+                raise
             for components in (None, *self.settings.components):
                 after = "" if components is None else f"@{components}"
                 raw = traced.fit(degree=degree, components=components)

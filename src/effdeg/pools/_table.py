@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from effdeg.pools._checkpoint import DISAGREEMENT, WEIGHTS
 Row = dict[str, Any]
 FORMAT = 2
 """The version of tables, raised when rows get other columns. There are standard errors since 2."""
+_CHECKSUM_DIGITS = 64  # of SHA-256
 _PARTS = {
     "class": "a {} then, a {} now",
     "parameters": "{} parameters then, {} now",
@@ -150,15 +152,21 @@ class PoolTable:
             parsed = [name for name in self._numbers if name != DISAGREEMENT]
             if lacking := [name for name in ("model", *parsed, "sha256") if name not in columns]:
                 raise ValueError(f"it has no column {lacking[0]}")
-            numbers = [{name: float(row[name]) for name in parsed} for row in read]
-            return {
-                row["model"]: row | found | {"sha256": row["sha256"]} for row, found in zip(read, numbers, strict=True)
-            }
+            if cut := [row["model"] for row in read if _is_cut_short(row)]:
+                again = "checkpoints that are given are measured again"
+                warnings.warn(f"{file} has rows that are cut short, of {', '.join(cut)}: {again}", stacklevel=5)
+            whole = [row for row in read if not _is_cut_short(row)]
+            return {row["model"]: row | {name: float(row[name]) for name in parsed} for row in whole}
         except (ValueError, TypeError, csv.Error) as error:
             raise ValueError(
                 f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
+
+
+def _is_cut_short(row: Mapping[str, str | None]) -> bool:
+    """Return whether the last cells of a row are missing, or its checksum is too short."""
+    return None in row.values() or len(row["sha256"] or "") < _CHECKSUM_DIGITS
 
 
 @contextmanager
