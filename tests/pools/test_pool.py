@@ -492,3 +492,13 @@ def test_a_broken_link_among_checkpoints_is_left_out_and_named(folder, data):
         pytest.raises(ValueError, match="no checkpoint could be measured"),
     ):
         measure_pool(mlp(), [folder / "aa.pt"], data, **FAST)
+
+
+def test_rows_become_a_frame_and_a_table(folder, data):
+    rows = measure_pool(mlp(), {"<a>": folder / "a.pt", "b": folder / "b.pt"}, data, **FAST)
+    assert rows == list(rows)
+    assert rows.to_frame()["effective_degree"].tolist() == [row["effective_degree"] for row in rows]
+    shown, first = rows._repr_html_(), rows[0]
+    assert "<td>&lt;a&gt;</td>" in shown
+    assert f"<td>{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
+    assert first["sha256"] not in shown

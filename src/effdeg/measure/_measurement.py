@@ -14,12 +14,14 @@ from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
+from effdeg._utils.tables import Rows, make_frame, render_tables
 from effdeg._version import __version__
 from effdeg.functional._conditioning import describe_ill_conditioning
 from effdeg.measure._record import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = 2
 """The version of the file format, raised when older files become unreadable. Files record what was measured since 2."""
@@ -206,6 +208,33 @@ class Measurement:
             **{name: getattr(self, name).tolist() for name in _TENSORS},
         })
         return everything
+
+    def to_frame(self) -> "DataFrame":
+        """Return a data frame, a row per path: its two examples, its effective degree. Needs the extra ``pandas``."""
+        degrees = zip(self.pairs.tolist(), self.per_path.tolist(), self.per_path_normalized.tolist(), strict=True)
+        names = ("first", "second", "effective_degree", "effective_degree_normalized")
+        return make_frame(dict(zip(names, (*pair, *values), strict=True)) for pair, *values in degrees)
+
+    def rows(self) -> Rows:
+        """Return a table of strings with the results and the settings: the effective degree first, as its header."""
+        settings, rows = self.settings, []
+        where = f"{settings.sampling}, at {settings.at or 'the inputs'}"
+        for normalized, label in ((False, "effective degree"), (True, "normalized")):
+            estimate = format_estimate(*self.estimate(normalized=normalized))
+            rows.append([label, f"{estimate} (95% interval {format_interval(*self.interval(normalized=normalized))})"])
+        rows += [
+            ["paths", f"{len(self.per_path)} × {settings.nodes} nodes ({where})"],
+            ["fit", f"{settings.basis} degree {settings.degree} (misses {self.residual:.2g} of the variation)"],
+            ["fitted", settings.describe_outputs()],
+            ["model", settings.model],
+            ["data", f"{f'{settings.data}, ' if settings.data else ''}{settings.examples} examples"],
+        ]
+        checksum = f" (SHA-256 {settings.weights_sha256[:12]}…)" if settings.weights_sha256 else ""
+        more = {"preprocessing": settings.preprocessing, "weights": settings.weights and settings.weights + checksum}
+        return [*rows, *([label, text] for label, text in more.items() if text)]
+
+    def _repr_html_(self) -> str:
+        return render_tables([("", self.rows())], self.warnings())
 
     def __str__(self) -> str:
         settings = self.settings

@@ -32,7 +32,7 @@ from effdeg.proxies import check_names, evaluate
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
-from effdeg.proxies._registry import needs_labels
+from effdeg.proxies._registry import find_needs
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
@@ -147,7 +147,7 @@ class CheckpointMeasurer:
 
     def check_proxies(self) -> None:
         """Raise if a proxy needs labels and there are none."""
-        needing = [name for name in self.settings.proxies if needs_labels(name)]
+        needing = [name for name in self.settings.proxies if "labels" in find_needs(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(
                 f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
@@ -236,8 +236,10 @@ class CheckpointMeasurer:
 
     def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
         proxies = [name for name in self.settings.proxies if name not in known]
-        row = self._evaluate([name for name in proxies if not needs_labels(name)], self.data)
-        row |= self._evaluate([name for name in proxies if needs_labels(name)], (self.train or self.data).examples)
+        row = self._evaluate([name for name in proxies if "labels" not in find_needs(name)], self.data)
+        row |= self._evaluate(
+            [name for name in proxies if "labels" in find_needs(name)], (self.train or self.data).examples
+        )
         return {name: row[name] for name in proxies}
 
     def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, Any]:

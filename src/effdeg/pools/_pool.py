@@ -26,7 +26,7 @@ from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import FORMAT, PoolTable, Row, lock_table, predictions_file
+from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
 
 
 def measure_pool(
@@ -53,7 +53,7 @@ def measure_pool(
     ray: str | None = None,
     out: File | None = None,
     progress: bool = False,
-) -> list[Row]:
+) -> PoolRows:
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
@@ -108,7 +108,8 @@ def measure_pool(
         progress: Show a progress bar.
 
     Returns:
-        The rows of the checkpoints, in the order in which they were given: ``model``, the measures, and ``sha256``.
+        The rows of the checkpoints, in the order in which they were given, as a list of dicts: ``model``, the measures,
+        and ``sha256``. ``.to_frame()`` makes a data frame of them.
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
@@ -177,7 +178,7 @@ def measure_pool(
     said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
     for note in _summarize({name: [each for each in own if each not in said] for name, own in notes.items()}):
         warnings.warn(note, stacklevel=2)
-    rows = [table.rows[name] for name in files if name in table.rows]
+    rows = PoolRows(table.rows[name] for name in files if name in table.rows)
     if (
         measurer.train
         and "gap" in columns
