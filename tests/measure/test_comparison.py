@@ -197,6 +197,7 @@ def test_a_frame_has_a_row_per_model():
     found = effdeg.compare({"<a>": mlp(), "b": Scaled(8.0)}, X, proxies=["confidence"], **FAST)
     frame = found.to_frame().set_index("model")
     assert list(frame.index) == found.ranking
+    assert list(frame)[-2:] == ["significant", "confidence"]
     assert list(frame.loc["b", ["low", "high"]]) == list(found.measurements["b"].interval())
     difference = found.differences()[0]
     assert (frame.loc["b", "above_simplest"], frame.loc["b", "significant"]) == (difference.value, True)

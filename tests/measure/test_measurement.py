@@ -231,5 +231,5 @@ def test_a_frame_has_a_row_per_path_and_a_notebook_shows_a_table():
     named = dataclasses.replace(measured, settings=dataclasses.replace(measured.settings, model="<lambda>"))
     shown = named._repr_html_()
     assert f"{measured.value:.4g} ± {measured.stderr:.2g} (95% interval" in shown
-    assert "<td>&lt;lambda&gt;</td>" in shown
+    assert ">&lt;lambda&gt;</td>" in shown
     assert all(note.split(";")[0] in shown for note in measured.warnings())

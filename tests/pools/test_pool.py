@@ -499,6 +499,6 @@ def test_rows_become_a_frame_and_a_table(folder, data):
     assert rows == list(rows)
     assert rows.to_frame()["effective_degree"].tolist() == [row["effective_degree"] for row in rows]
     shown, first = rows._repr_html_(), rows[0]
-    assert "<td>&lt;a&gt;</td>" in shown
-    assert f"<td>{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
+    assert ">&lt;a&gt;</td>" in shown
+    assert f">{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
     assert first["sha256"] not in shown

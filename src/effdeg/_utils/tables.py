@@ -48,15 +48,17 @@ def fit_columns(rows: Rows, width: int) -> list[Rows]:
 
 
 def render_tables(tables: Iterable[tuple[str, Rows]], notes: Iterable[str] = ()) -> str:
-    """Return tables with their titles, and notes, as HTML without colors of its own: a notebook has its own theme."""
-    parts = []
-    for title, (head, *rows) in tables:
-        lines = [f"<th>{_escape(cell)}</th>" for cell in head]
-        body = (f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        parts.append(
-            f"<table><caption style='text-align: left'>{_escape(title)}</caption><thead><tr>{''.join(lines)}</tr>"
-            f"</thead><tbody>{''.join(body)}</tbody></table>"
-        )
+    """Return tables with their titles, and notes, as HTML in the colors of the notebook, light or dark."""
+
+    def render(kind: str, rows: Rows) -> str:
+        lines = ([f'<{kind} style="text-align: left">{_escape(cell)}</{kind}>' for cell in row] for row in rows)
+        return "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
+
+    parts = [
+        f'<table style="color: inherit"><caption style="text-align: left">{_escape(title)}</caption>'
+        f"<thead>{render('th', [head])}</thead><tbody>{render('td', rows)}</tbody></table>"
+        for title, (head, *rows) in tables
+    ]
     return f"<div>{''.join(parts)}{''.join(f'<p>{_escape(note)}</p>' for note in notes)}</div>"
 
 

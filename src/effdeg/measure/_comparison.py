@@ -1,5 +1,6 @@
 """Several models on the same paths: which is simpler, and is the difference significant?"""
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,13 @@ class Comparison:
         measurements: Each model's measurement by name, in order of increasing effective degree.
         normalized: Whether the models are compared by the normalized effective degree.
         proxies: The proxies of each model, if any were asked for.
+
+    Example:
+        >>> import effdeg, torch
+        >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+        >>> comparison = effdeg.compare([torch.exp, torch.tanh], x, paths=30, proxies=["confidence"])
+        >>> comparison.rows()[0]
+        ['model', 'value (95% interval)', 'above the simplest', 'significant', 'confidence']
     """
 
     measurements: Mapping[str, Measurement]
@@ -136,7 +144,7 @@ class Comparison:
     def rows(self) -> Rows:
         """Return a table of strings: a header, then a row per model, with its proxies."""
         above = self.above_simplest()
-        proxies = next(iter(self.proxies.values()), {})
+        proxies = list(next(iter(self.proxies.values()), ()))
         rows = [["model", "value (95% interval)", "above the simplest", "significant", *proxies]]
         for name, measurement in self.measurements.items():
             value = measurement.estimate(normalized=self.normalized)[0]
@@ -148,7 +156,7 @@ class Comparison:
         return rows
 
     def to_frame(self) -> "DataFrame":
-        """Return a data frame with a row per model, simplest first; see below. Needs the extra ``pandas``.
+        """Return a data frame with a row per model, simplest first. Needs the extra ``pandas``.
 
         The columns are ``model``, ``value``, ``stderr``, ``low`` and ``high`` (the 95% interval), ``above_simplest``,
         ``above_low``, ``above_high`` and ``significant`` (NaN for the simplest), and the values of proxies.
@@ -158,6 +166,7 @@ class Comparison:
             row: dict[str, Any] = {"model": name}
             row["value"], row["stderr"] = measurement.estimate(normalized=self.normalized)
             row["low"], row["high"] = measurement.interval(normalized=self.normalized)
+            row |= dict.fromkeys(("above_simplest", "above_low", "above_high", "significant"), math.nan)
             if (difference := above.get(name)) is not None:
                 row["above_simplest"], (row["above_low"], row["above_high"]) = difference.value, difference.interval
                 row["significant"] = difference.significant
