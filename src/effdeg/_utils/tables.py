@@ -35,7 +35,7 @@ def fit_columns(rows: Rows, width: int) -> list[Rows]:
         if _measure(rows) > width:
             rows = [[cell.replace(f" {below}", f"\n{below}") for cell in row] for row in rows]
     if _measure(rows) > width:
-        head = [re.sub(r" (?=\w)(?![^(]*\))|_|(?<=[^\n])(?=@)", "\n", cell) for cell in rows[0]]
+        head = [re.sub(r"(?<!±) (?=\w)(?![^(]*\))|_|(?<=[^\n])(?=@)", "\n", cell) for cell in rows[0]]
         rows = [head, *([cell.replace(" to ", "…") for cell in row] for row in rows[1:])]
         room = width - _measure([row[1:] for row in rows]) - _GAP
         room = room if room >= _LEAST_NAME else width // 3
