@@ -1,6 +1,6 @@
 """Fine-tune a text encoder on a task of GLUE, without and with the penalty. Paths lie at its embeddings by themselves.
 
-    pip install 'effdeg[huggingface]'
+    pip install -e '.[huggingface]'
     python examples/finetune_text.py --model FOLDER --data GLUE --task rte
 
 FOLDER holds a model and its tokenizer in Hugging Face's format (bert-base-uncased, say), GLUE the folders RTE, MRPC and

@@ -2,7 +2,7 @@
 
 The sentences are made up, so that nothing is downloaded: which of two kinds of words does a sentence hold more of?
 
-    pip install 'effdeg[huggingface]'
+    pip install -e '.[huggingface]'
     python examples/huggingface_trainer.py
 """
 

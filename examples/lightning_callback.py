@@ -1,6 +1,6 @@
 """PyTorch Lightning: an ordinary module, and two callbacks.
 
-pip install 'effdeg[lightning]'
+pip install -e '.[lightning]'
 python examples/lightning_callback.py
 """
 

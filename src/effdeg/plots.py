@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from effdeg._utils.checks import check_choice
+from effdeg._utils.imports import describe_install
 from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
 from effdeg.measure._measurement import Measurement
@@ -22,7 +23,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, NullLocator
 except ImportError as error:  # pragma: no cover
-    raise ImportError("figures need matplotlib: pip install 'effdeg[plots]'") from error
+    raise ImportError(f"figures need matplotlib: {describe_install('plots')}") from error
 
 if TYPE_CHECKING:
     from effdeg.measure._comparison import Comparison

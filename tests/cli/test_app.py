@@ -12,6 +12,8 @@ from tests.cli.networks import SMALL
 
 
 def test_help_and_version(run):
+    assert run("pool", "-h")[1] == run("pool", "--help")[1]
+    assert "--install-completion" in run("-h")[1]
     assert run("--version")[1] == f"effdeg {effdeg.__version__}\n"
     code, out, _ = run("measure", "--help")
     assert code == 0

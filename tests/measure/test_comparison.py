@@ -5,6 +5,8 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
 
 import effdeg
 from tests.models import mlp
@@ -74,7 +76,7 @@ def test_false_alarms_are_rare():
     alarms = 0
     for part in torch.arange(6000).split(60):
         measured = {name: dataclasses.replace(each, per_path=each.per_path[part]) for name, each in whole.items()}
-        alarms += any(difference.significant for difference in effdeg.Comparison.of(measured).differences())
+        alarms += any(difference.significant for difference in effdeg.compare(measured).differences())
     assert alarms <= 12
 
 
@@ -115,9 +117,101 @@ def test_a_model_that_says_nothing_is_noted(outputs, limit):
     assert "nearly uniform" not in str(effdeg.compare({"a": mlp(), "b": mlp(seed=1)}, X, output="identity", **FAST))
 
 
+def test_models_of_a_list_are_named_by_their_classes():
+    found = effdeg.compare([Scaled(1.0), mlp(), Scaled(8.0), mlp(seed=1).forward], X, **FAST)
+    names = {"Scaled 1": Scaled(1.0), "Sequential 1": mlp(), "Scaled 2": Scaled(8.0), "Sequential 2": mlp(seed=1)}
+    assert str(found) == str(effdeg.compare(names, X, **FAST))
+
+
+def test_measurements_are_compared_as_they_are():
+    measured = [effdeg.measure(model, X, **FAST) for model in (Scaled(8.0), mlp())]
+    found = effdeg.compare(measured)
+    assert found.ranking == ["Sequential", "Scaled"]
+    assert found.measurements["Scaled"] is measured[0]
+    expected = effdeg.compare({"Scaled": Scaled(8.0), "Sequential": mlp()}, X, **FAST)
+    assert found.differences() == expected.differences()
+    with pytest.raises(TypeError, match="'Scaled' is a measurement, and others are models: measure all or none"):
+        effdeg.compare([measured[0], mlp()], X)
+    for more in ({"inputs": X}, {"paths": 3}, {"proxies": "confidence"}):
+        with pytest.raises(TypeError, match="give no inputs, proxies or settings"):
+            effdeg.compare(measured, **more)
+    with pytest.raises(TypeError, match="inputs are missing"):
+        effdeg.compare([mlp(), mlp(seed=1)])
+
+
+def test_a_difference_of_rounding_is_negligible_however_certain():
+    near, far = (lambda x, scale=scale: mlp()(x) * scale for scale in (1 + 1e-5, 1.01))
+    found = effdeg.compare({"a": mlp(), "near": near, "far": far}, X, **FAST)
+    differences = {each.other: each for each in found.differences() if each.simpler == "a"}
+    assert differences["near"].interval[0] > 0
+    assert (differences["near"].negligible, differences["near"].significant) == (True, False)
+    assert (differences["far"].negligible, differences["far"].significant) == (False, True)
+    assert "a is negligibly simpler than near: difference" in str(found)
+    assert [row[3] for row in found.rows()] == ["significant", "", "negligible", "yes"]
+    assert [each["negligible"] for each in found.to_dict()["differences"]] == [True, False, False]
+
+
+def test_proxies_are_those_of_each_model_alone():
+    models, labels = {"plain": mlp(), "sharp": Scaled(8.0)}, torch.arange(30) % 4
+    names = ["confidence", "disagreement", "margin@10", "sharpness@0.05"]
+    data = TensorDataset(X, labels)
+    found = effdeg.compare(models, data, proxies=names, proxy_examples=20, **FAST)
+    assert str(found.differences()) == str(effdeg.compare(models, X, **FAST).differences())
+    for name, other in (("plain", "sharp"), ("sharp", "plain")):
+        settings = {"others": [models[other]], "names": names, "examples": 20, **FAST}
+        expected = effdeg.proxies.evaluate(models[name], (X, labels), cross_entropy, **settings)
+        assert found.proxies[name].row() == pytest.approx(expected.row())
+        assert found.to_dict()["proxies"][name]["confidence"]["value"] == expected["confidence"].value
+        assert expected["margin@10"].estimate in str(found)
+    assert found.rows()[0][4:] == names
+
+
+def test_a_tuple_holds_arguments_for_proxies_too():
+    models = {"a": lambda x, y: x + y, "b": lambda x, y: x - y}
+    found = effdeg.compare(models, (X, X.flip(0)), proxies="confidence", **FAST)
+    expected = effdeg.proxies.confidence(lambda z: z, X + X.flip(0)).value
+    assert found.proxies["a"]["confidence"].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "proxy", "message"),
+    [
+        (
+            X,
+            "margin@10",
+            r"proxies='margin@10' needs labels, and the inputs hold none: .*TensorDataset\(images, labels",
+        ),
+        ((X, torch.arange(30)), "margin@10", "needs labels, and the inputs hold none"),
+        (TensorDataset(X), "margin@10", "needs labels, and the inputs hold none"),
+        (X, "margins", "Did you mean 'margin"),
+        (X, "distance", "proxies='distance' needs reference=…, which a comparison does not have"),
+    ],
+)
+def test_proxies_that_cannot_be_evaluated_are_refused_before_any_work(inputs, proxy, message):
+    counting = Counting(mlp())
+    with pytest.raises(ValueError, match=message):
+        effdeg.compare({"a": counting, "b": mlp()}, inputs, proxies=[proxy], **FAST)
+    assert counting.points == 0
+
+
+def test_a_frame_has_a_row_per_model():
+    found = effdeg.compare({"<a>": mlp(), "b": Scaled(8.0)}, X, proxies=["confidence"], **FAST)
+    frame = found.to_frame().set_index("model")
+    assert list(frame.index) == found.ranking
+    assert list(frame)[-2:] == ["significant", "confidence"]
+    assert list(frame.loc["b", ["low", "high"]]) == list(found.measurements["b"].interval())
+    difference = found.differences()[0]
+    assert (frame.loc["b", "above_simplest"], frame.loc["b", "significant"]) == (difference.value, True)
+    assert frame.loc["b", "confidence"] == found.proxies["b"]["confidence"].value
+    shown = found._repr_html_()
+    assert "&lt;a&gt;" in shown
+    assert "<a>" not in shown
+    assert shown.count("<tr>") == 3
+
+
 def test_models_need_names():
-    with pytest.raises(TypeError, match="models must be a dict of models by name, not a list"):
-        effdeg.compare([mlp(), mlp()], X)
+    with pytest.raises(TypeError, match="models must be a dict of models by name, or a list, not a Sequential"):
+        effdeg.compare(mlp(), X)
     with pytest.raises(TypeError, match="models must have strings as names, such as '1' instead of 1"):
         effdeg.compare({1: mlp(), 2: mlp()}, X)
 
@@ -169,7 +263,7 @@ def test_precision_lost_by_autocast_is_recorded():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = effdeg.measure(mlp(), X, **FAST)
     with pytest.raises(ValueError, match="precision: bfloat16 and float32"):
-        effdeg.Comparison.of({"inside": inside, "outside": effdeg.measure(mlp(), X, **FAST)})
+        effdeg.compare({"inside": inside, "outside": effdeg.measure(mlp(), X, **FAST)})
 
 
 def test_other_classes_and_other_ways_to_return_the_outputs_can_be_compared():
@@ -198,14 +292,14 @@ def test_what_differs_is_named(change, message):
     one = effdeg.measure(mlp(), X, **FAST)
     other = effdeg.measure(mlp(), **{"inputs": X, **FAST, **change})
     with pytest.raises(ValueError, match=f"'a' and 'b' cannot be compared. They {message}"):
-        effdeg.Comparison.of({"a": one, "b": other})
+        effdeg.compare({"a": one, "b": other})
 
 
 def test_measurements_that_stopped_at_their_tolerance_must_have_run_the_same_paths():
     settings = {"paths": 500, "nodes": 12, "degree": 6}
     stopped, whole = (effdeg.measure(mlp(), X, tolerance=tolerance, **settings) for tolerance in (0.5, None))
     with pytest.raises(ValueError, match="paths that were run: 64 and 500"):
-        effdeg.Comparison.of({"a": stopped, "b": whole})
+        effdeg.compare({"a": stopped, "b": whole})
 
 
 def test_every_note_is_passed_on_with_the_names_it_is_about():
@@ -237,7 +331,8 @@ def test_a_single_path_has_no_intervals():
     assert "inf" not in text
 
 
-def test_every_bar_is_named_and_numbered(capsys):
+def test_every_bar_is_named_and_numbered(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     models = {"plain": mlp(seed=0), "[odd]": mlp(seed=1)}
     effdeg.compare(models, X, **FAST)
     assert capsys.readouterr() == ("", "")
@@ -254,7 +349,7 @@ def test_every_bar_is_named_and_numbered(capsys):
         (lambda: effdeg.compare({"a": mlp()}, X), "at least two models, not 1"),
         (lambda: effdeg.compare({"a": mlp(), "b": mlp()}, X, tolerance=0.1), "tolerance= would give each model"),
         (
-            lambda: effdeg.Comparison.of({
+            lambda: effdeg.compare({
                 "a": effdeg.measure(mlp(), X, **FAST),
                 "b": effdeg.measure(mlp(), X, seed=1, **FAST),
             }),

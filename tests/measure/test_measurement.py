@@ -32,7 +32,7 @@ def test_batchnorm_that_saw_no_data_is_noted(tmp_path):
     model(X)
     seen = effdeg.trace(model, X, paths=5, nodes=12).fit(degree=6)
     assert not [note for note in seen.warnings() if "BatchNorm" in note]
-    assert effdeg.Comparison.of({"new": new, "seen": seen})
+    assert effdeg.compare({"new": new, "seen": seen})
 
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
@@ -248,3 +248,16 @@ def test_the_residual_warns_above_its_limit(above):
 def test_numbers_from_numpy_are_numbers(tmp_path):
     measured = effdeg.measure(mlp(), X, paths=np.int64(5), nodes=np.int64(8), degree=np.int64(3))
     assert effdeg.Measurement.load(measured.save(tmp_path / "m.json")).settings == measured.settings
+
+
+def test_a_frame_has_a_row_per_path_and_a_notebook_shows_a_table():
+    measured = effdeg.measure(torch.tanh, torch.randn(10, 3), paths=5, nodes=12, degree=6)
+    frame = measured.to_frame()
+    assert frame[["first", "second"]].to_numpy().tolist() == measured.pairs.tolist()
+    assert frame["effective_degree"].mean() == pytest.approx(measured.value)
+    assert frame["effective_degree_normalized"].mean() == pytest.approx(measured.normalized)
+    named = dataclasses.replace(measured, settings=dataclasses.replace(measured.settings, model="<lambda>"))
+    shown = named._repr_html_()
+    assert f"{measured.value:.4g} ± {measured.stderr:.2g} (95% interval" in shown
+    assert ">&lt;lambda&gt;</td>" in shown
+    assert all(note.split(";")[0] in shown for note in measured.warnings())

@@ -79,6 +79,7 @@ def test_measures_of_predictions(folder, data, train):
         measure_pool(mlp(), [folder / "a.pt"], data, proxies=["thresholded_confidence"], **FAST)
 
 
+@pytest.mark.filterwarnings("ignore:for 1 of 1 model. softmax is over the last of")
 def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tmp_path, data, train):
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(1, (4, 3)))
     torch.save(model.state_dict(), tmp_path / "a.pt")
@@ -238,3 +239,31 @@ def test_proxies_that_need_labels_are_refused_without_them(folder, data):
         measure_pool(mlp(), [folder], data[0], proxies=["sharpness@0.05"], **FAST)
     with pytest.raises(ValueError, match="data must hold at least two examples, not 1"):
         measure_pool(mlp(), [folder], data[0][:1], **FAST)
+
+
+class Reshaped(nn.Module):
+    """A linear layer whose outputs are given another form."""
+
+    def __init__(self, outputs, reshape):
+        super().__init__()
+        self.linear, self.reshape = nn.Linear(6, outputs), reshape
+
+    def forward(self, x):
+        return self.reshape(self.linear(x))
+
+
+@pytest.mark.filterwarnings("ignore:for . of . model.*upper half")
+def test_notes_and_errors_advise_what_a_pool_has(tmp_path, data):
+    def measure(outputs, reshape):
+        model = Reshaped(outputs, reshape)
+        torch.save(model.state_dict(), tmp_path / "w.pt")
+        return measure_pool(model, [tmp_path / "w.pt"], data[0], **FAST)
+
+    with pytest.warns(UserWarning, match="use a model that returns such logits") as words:
+        measure(12, lambda y: y.view(-1, 3, 4))
+    with pytest.warns(UserWarning, match="To measure another, use a model that returns it alone") as tensors:
+        measure(4, lambda y: {"a": y, "b": 2 * y})
+    assert not any("output=" in str(each.message) for each in (*words, *tensors))
+    with pytest.raises(ValueError, match="probabilities already") as error:
+        measure(4, lambda y: y.softmax(-1))
+    assert error.value.__notes__ == ["A pool has no output=, since it fits softmax: use a model that returns logits."]

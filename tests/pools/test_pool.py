@@ -478,7 +478,7 @@ def test_functions_in_a_model_do_not_keep_a_table_from_being_continued(data, tmp
 
 def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"needs ray: pip install 'effdeg\[ray\]'"):
+    with pytest.raises(ImportError, match=r"needs ray: pip install -e '.\[ray\]'"):
         measure_pool(mlp(), [folder], data, ray="auto", **FAST)
 
 
@@ -489,3 +489,25 @@ def test_a_quantized_checkpoint_is_left_out(tmp_path):
     with pytest.warns(UserWarning, match=r"quantized.*holds integers where Sequential has floating-point weights"):
         rows = measure_pool(mlp(), [tmp_path], torch.randn(20, 6), **FAST)
     assert [row["model"] for row in rows] == ["whole"]
+
+
+def test_a_broken_link_among_checkpoints_is_left_out_and_named(folder, data):
+    (folder / "aa.pt").symlink_to("gone.pt")
+    with pytest.warns(UserWarning, match=r"aa is not measured: .*aa\.pt, a link to gone\.pt: No such file"):
+        rows = measure_pool(mlp(), [folder], data, **FAST)
+    assert [row["model"] for row in rows] == ["a", "b", "c"]
+    with (
+        pytest.warns(UserWarning, match="aa is not measured"),
+        pytest.raises(ValueError, match="no checkpoint could be measured"),
+    ):
+        measure_pool(mlp(), [folder / "aa.pt"], data, **FAST)
+
+
+def test_rows_become_a_frame_and_a_table(folder, data):
+    rows = measure_pool(mlp(), {"<a>": folder / "a.pt", "b": folder / "b.pt"}, data, **FAST)
+    assert rows == list(rows)
+    assert rows.to_frame()["effective_degree"].tolist() == [row["effective_degree"] for row in rows]
+    shown, first = rows._repr_html_(), rows[0]
+    assert ">&lt;a&gt;</td>" in shown
+    assert f">{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
+    assert first["sha256"] not in shown

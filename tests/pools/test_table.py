@@ -8,23 +8,24 @@ import pytest
 
 from effdeg.pools._table import PoolTable, compute_disagreement, lock_table, settings_file
 
+ONE, TWO = "1a" * 32, "2b" * 32  # checksums
 SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
 
 
 @pytest.fixture
 def file(tmp_path):
     table = PoolTable(tmp_path / "pool.csv", SETTINGS, ["degree", "norm"])
-    table.add(["one"], "1a", {"degree": 0.1 + 0.2, "norm": float("nan"), "other": 3.0})
-    table.add(["two", "three, really"], "2b", {"degree": 1e-300, "norm": float("inf")})
+    table.add(["one"], ONE, {"degree": 0.1 + 0.2, "norm": float("nan"), "other": 3.0})
+    table.add(["two", "three, really"], TWO, {"degree": 1e-300, "norm": float("inf")})
     return table.file
 
 
 def test_what_was_written_is_read_to_the_last_digit(file):
     rows = PoolTable(file, SETTINGS, ["degree", "norm"]).rows
     assert list(rows) == ["one", "two", "three, really"]
-    assert str(rows["one"]) == str({"model": "one", "degree": 0.1 + 0.2, "norm": float("nan"), "sha256": "1a"})
+    assert str(rows["one"]) == str({"model": "one", "degree": 0.1 + 0.2, "norm": float("nan"), "sha256": ONE})
     assert rows["two"] | {"model": ""} == rows["three, really"] | {"model": ""}
-    assert rows["two"] == {"model": "two", "degree": 1e-300, "norm": float("inf"), "sha256": "2b"}
+    assert rows["two"] == {"model": "two", "degree": 1e-300, "norm": float("inf"), "sha256": TWO}
     assert json.loads(settings_file(file).read_text()) == SETTINGS
 
 
@@ -32,18 +33,18 @@ def test_columns_of_others_are_kept(file):
     lines = file.read_text().splitlines()
     file.write_text("\n".join([f"{lines[0]},lr", *(f"{line},0.10" for line in lines[1:])]) + "\n")
     table = PoolTable(file, SETTINGS, ["degree", "norm"])
-    table.add(["four"], "4d", {"degree": 4.0, "norm": 4.0})
+    table.add(["four"], 4 * ONE[:16], {"degree": 4.0, "norm": 4.0})
     with file.open(newline="") as stream:
         assert [row["lr"] for row in csv.DictReader(stream)] == ["0.10", "0.10", "0.10", ""]
 
 
 def test_rows_are_found_by_their_checkpoints(file):
     table = PoolTable(file, SETTINGS, ["degree", "norm"])
-    assert table.find("2b") == {name: table.rows[name] for name in ("two", "three, really")}
+    assert table.find(TWO) == {name: table.rows[name] for name in ("two", "three, really")}
     assert table.find("3c") == {}
-    assert table.is_stale("one", "2b")
-    assert not table.is_stale("one", "1a")
-    assert not table.is_stale("four", "1a")
+    assert table.is_stale("one", TWO)
+    assert not table.is_stale("one", ONE)
+    assert not table.is_stale("four", ONE)
     table.rename("two", "four")
     table.drop("one")
     # A row that is measured again is lost only when that has failed.
@@ -71,7 +72,7 @@ def test_other_settings_are_refused_and_named(file):
     [
         ("model,degree,norm\na,1,2\n", r"it has no column sha256"),
         ("model,degree,sha256\na,1,b\n", r"it has no column norm"),
-        ("model,degree,norm,sha256\na,1\n", r"float\(\) argument must be .*'NoneType'"),
+        (f"model,degree,norm,sha256\na,1,?,{'1a' * 32}\n", r"could not convert string to float: '\?'"),
         ("model\n\x00", r"line contains NUL|it has no column degree"),
         ("", r"it has no column model"),
     ],
@@ -81,6 +82,13 @@ def test_a_damaged_table_is_refused(file, text, reason):
     with pytest.raises(ValueError, match=rf"pool\.csv cannot be continued: .*\({reason}\)"):
         PoolTable(file, SETTINGS, ["degree", "norm"])
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize("kept", [-2, -60, -70])  # within the checksum, and before it
+def test_a_row_that_is_cut_short_is_described_and_dropped(file, kept):
+    file.write_text(file.read_text()[:kept])
+    with pytest.warns(UserWarning, match=r"pool\.csv has rows that are cut short, of three, really: checkpoints that"):
+        assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["one", "two"]
 
 
 def test_one_process_at_a_time_writes_a_table(file):

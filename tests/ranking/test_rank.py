@@ -257,7 +257,7 @@ def test_scipy_is_asked_for_only_when_needed(monkeypatch):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install 'effdeg\[ranking\]'"):
+    with pytest.raises(ImportError, match=r"needs scipy: pip install -e '.\[ranking\]'"):
         rank(ROWS)
 
 
@@ -314,3 +314,15 @@ def test_by_default_measures_for_which_larger_is_better_are_reversed():
     assert ranking.scores["-confidence"].kendall.value == -1
     assert ranking.pool.guessed == ["margins"]
     assert [*rank(columns, measures=["confidence"], resamples=100).scores] == ["confidence"]
+
+
+def test_a_frame_has_a_row_per_measure_and_a_notebook_shows_the_tables():
+    ranked = rank(grid_pool(), hyperparameters=list(AXES), resamples=100)
+    frame = ranked.to_frame().set_index("measure")
+    assert list(frame.index) == list(ranked.scores)
+    for name, score in ranked.scores.items():
+        assert frame.loc[name, "kendall"] == score.kendall.value
+        assert (frame.loc[name, "psi_low"], frame.loc[name, "psi_high"]) == score.psi.interval
+    few = rank({"m": [1, 3, 2], "gap": [1, 2, 3]}, resamples=100)
+    assert few.to_frame()[["kendall_low", "psi"]].isna().all(axis=None)
+    assert ranked._repr_html_().count("<tr>") == 1 + len(ranked.scores)

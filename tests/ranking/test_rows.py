@@ -8,7 +8,7 @@ from effdeg.ranking._rows import find_duplicates, find_unfit, group_rows
 from tests.ranking.pools import AXES, grid_pool
 
 TABLE = {
-    "model": ["a", "b", "c", "d", "e"],
+    "model": ["a", "a", "a", "d", "d"],
     "file": ["1.pt", "2.pt", "3.pt", "4.pt", "5.pt"],
     "norm": ["batch", "batch", "layer", "batch", "batch"],
     "m": [1.0, 1.0, 1.0, None, float("nan")],
@@ -23,11 +23,13 @@ def test_rows_that_are_the_same():
     assert find_duplicates(TABLE, ["gap", "m"], ["file", "norm"], "model") == []
     # A column of numbers without a role, such as the seed, tells models apart.
     assert find_duplicates(TABLE | {"seed": [0, 1, 2, 3, 4]}, ["gap", "m"], ["norm"], "model") == []
-    assert find_duplicates(TABLE | {"model": [1, 2, 3, 4, 5]}, ["gap", "m"], ["norm"], "model") == [[0, 1], [3, 4]]
+    # So do names; without names, numbers alone decide.
+    assert find_duplicates(TABLE | {"model": ["a", "b", "c", "d", "d"]}, ["gap", "m"], ["norm"], "model") == [[3, 4]]
+    assert find_duplicates(TABLE, ["gap", "m"], ["norm"], None) == [[0, 1], [3, 4]]
 
 
 def test_rows_of_one_checkpoint_are_one_model_whatever_settings_they_are_said_to_have():
-    table = TABLE | {"sha256": ["x", None, "x", "y", "y"], "lr": [1, 1, 2, 3, 4]}
+    table = TABLE | {"model": ["a", "a", "c", "d", "e"], "sha256": ["x", None, "x", "y", "y"], "lr": [1, 1, 2, 3, 4]}
     assert find_duplicates(table, ["gap", "m"], ["norm", "lr"], "model") == [[0, 1, 2], [3, 4]]
     assert find_duplicates(table | {"lr": [1, 5, 2, 3, 4]}, ["gap", "m"], ["norm", "lr"], "model") == [[0, 2], [3, 4]]
     # Measured twice, such as on other examples.
@@ -37,19 +39,28 @@ def test_rows_of_one_checkpoint_are_one_model_whatever_settings_they_are_said_to
 def test_a_model_that_is_listed_twice_counts_once():
     rows = [row | {"model": f"model_{index}"} for index, row in enumerate(grid_pool())]
     plain = rank(rows, hyperparameters=list(AXES), resamples=100)
-    copied = rank([*rows[:5], rows[4] | {"model": "copy"}, *rows[5:]], hyperparameters=list(AXES), resamples=100)
+    copied = rank([*rows[:5], rows[4], *rows[5:]], hyperparameters=list(AXES), resamples=100)
     assert copied.pool.names == plain.pool.names
     assert copied.scores == plain.scores
-    assert copied.pool.duplicates == [["model_4", "copy"]]
-    assert "note: model_4 and copy are the same model: counted once." in str(copied)
-    assert copied.to_dict()["duplicates"] == [["model_4", "copy"]]
+    assert copied.pool.duplicates == [["model_4", "model_4"]]
+    assert "note: model_4 is listed 2 times: counted once." in str(copied)
+    assert copied.to_dict()["duplicates"] == [["model_4", "model_4"]]
     assert plain.pool.duplicates == []
+    rows = [row | {"sha256": row["model"]} for row in rows]
     doubled = rank([*rows[:12], *(row | {"model": f"copy_{row['model']}"} for row in rows)], resamples=100)
     (note,) = (note for note in doubled.warnings() if "counted once" in note)
     assert note.startswith("note: 24 rows are 12 models; model_0 and copy_model_0 are the same model; model_1 and ")
     assert note.endswith("model_2 and copy_model_2 are the same model; …: counted once.")
     with pytest.raises(ValueError, match="at least 3 models; the table has 2; rows of the same model count once"):
         rank({"m": [1, 1, 2], "gap": [1, 1, 2]})
+
+
+def test_models_of_different_names_and_equal_numbers_are_different_models():
+    table = {"model": [f"m{i}" for i in range(24)], "degree": [i % 6 for i in range(24)]}
+    table["gap"] = [(7 * (i % 6) + i % 2) / 40 for i in range(24)]  # 6 different pairs of numbers, each 4 times
+    ranked = rank(table, resamples=100)
+    assert (len(ranked.pool), ranked.pool.duplicates) == (24, [])
+    assert len(rank({name: table[name] for name in ("degree", "gap")}, resamples=100).pool) == 6
 
 
 def test_strata_by_name_and_in_order_of_appearance():

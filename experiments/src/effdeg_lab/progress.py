@@ -10,14 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress_bar(title: str, total: int, *, enabled: bool) -> Iterator[Callable[..., object]]:
-    """Show progress on the error stream while the block runs: give what is done, and a note to show next to the bar."""
-    if not enabled:
+    """Show progress on the error stream, if it is a terminal: give what is done, and a note to show next to the bar."""
+    console = Console(stderr=True)
+    if not (enabled and (console.is_terminal or console.is_jupyter)):
         yield lambda *_: None
         return
     before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
-    console = Console(stderr=True)
-    # On a terminal the bar disappears when the work is done; in a log its last state stays.
-    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(escape(title), total=total, note="")
         yield lambda done, note="": progress.update(task, completed=done, note=escape(note))

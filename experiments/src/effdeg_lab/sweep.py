@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from effdeg.io import describe_install
 from effdeg_lab.progress import progress_bar
 from effdeg_lab.recipe import Method, Recipe, find_recipe
 from effdeg_lab.runs import Run, RunFolder, StoppedError
@@ -160,7 +161,7 @@ def sweep(
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
     _check_together(plan, together)
     if ray is not None and importlib.util.find_spec("ray") is None:
-        raise ImportError(f"--ray {ray} needs ray: pip install 'effdeg-lab[ray]'")
+        raise ImportError(f"--ray {ray} needs ray: {describe_install('ray', './experiments')}")
     find_recipe(plan.recipe.name)
     plan.check(data)
     runs.lock("names")  # raises if the folder cannot be written to

@@ -31,7 +31,18 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{purpose} needs {module.split('.')[0]}: pip install 'effdeg[{extra}]'") from error
+        raise ImportError(f"{purpose} needs {module.split('.')[0]}: {describe_install(extra)}") from error
+
+
+def describe_install(extra: str, folder: str = ".") -> str:
+    """Describe how to install an optional requirement, an extra of the package in a folder of the repository.
+
+    Example:
+        >>> from effdeg.io import describe_install
+        >>> describe_install("plots")
+        "pip install -e '.[plots]' in a clone of effdeg"
+    """
+    return f"pip install -e '{folder}[{extra}]' in a clone of effdeg"
 
 
 def find_code(source: str) -> Any:

@@ -13,7 +13,7 @@ def ignore(done: float | None = None, note: str | None = None) -> None:
 
 @contextmanager
 def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Update]:
-    """Show progress on the error stream while the block runs."""
+    """Show progress on the error stream while the block runs, if that is a terminal or a notebook."""
     if not enabled:
         yield ignore
         return
@@ -24,8 +24,10 @@ def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Upd
     before, after = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     columns = [before, BarColumn(), MofNCompleteColumn(), after, TimeRemainingColumn()]
     console = Console(stderr=True)
-    # On a terminal the bar disappears when the work is done; in a log its last state stays.
-    with Progress(*columns, console=console, transient=console.is_terminal) as progress:
+    if not (console.is_terminal or console.is_jupyter):
+        yield ignore
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(escape(description), total=total, note="")
 
         def update(done: float | None = None, note: str | None = None) -> None:

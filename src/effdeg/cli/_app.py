@@ -21,7 +21,7 @@ app = typer.Typer(
     help="How simple is the function my network has learned? The effective degree of any PyTorch model.",
     epilog="The paper's experiments are a separate package: effdeg-lab.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # fills paragraphs
 )

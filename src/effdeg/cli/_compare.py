@@ -1,8 +1,6 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -11,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import effdeg
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, print_json, print_notes, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
 
 if TYPE_CHECKING:
-    from effdeg._models.inference import Model
+    from effdeg.io import LoadedData
 
 _LABEL_FREE = "confidence, entropy, nuclear_norm or disagreement"
 
@@ -36,10 +33,11 @@ def compare(
         list[Path] | None, o.option(help="One for each model; or several, or a folder of them, for one model.")
     ] = None,
     normalized: Annotated[bool, typer.Option(help="Compare the normalized effective degree.")] = False,
-    proxy: Annotated[
+    proxies: Annotated[
         list[str] | None,
-        o.option(help=f"Also list this measure, such as {_LABEL_FREE} (with the other models); repeat for several."),
+        o.option("--proxy", help=f"Another proxy, such as {_LABEL_FREE}; repeat for several. Labels are in the file."),
     ] = None,
+    proxy_examples: o.ProxyExamples = 2048,
     path_options: o.PathOptions,
     fit_options: o.FitOptions,
     device_options: o.DeviceOptions,
@@ -54,31 +52,34 @@ def compare(
     better, but not always: if you have labels, check.
     """
     check_plot(plot)
-    if proxy:
-        _check_proxies(proxy)
     named = _match(models, weights or [], path_options.seed)
     settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:
-        shown = not (json or quiet)
-        tables = _evaluate(loaded, examples.inputs, proxy, settings) if proxy else {}
-        found = effdeg.compare(loaded, examples.inputs, normalized=normalized, progress=shown, **settings)
+        comparison = effdeg.compare(
+            loaded,
+            _add_labels(examples, proxies or []),
+            normalized=normalized,
+            proxies=proxies or (),
+            proxy_examples=proxy_examples,
+            progress=not (json or quiet),
+            **settings,
+        )
     if not first:
         return
-    measurements = {name: named[name].record(each, examples) for name, each in found.measurements.items()}
-    comparison = effdeg.Comparison(measurements, normalized)
+    measurements = {name: named[name].record(each, examples) for name, each in comparison.measurements.items()}
+    comparison = replace(comparison, measurements=measurements)
     console = Console(quiet=json)
     if json:
-        results = {name: table.to_dict()["results"] for name, table in tables.items()}
-        print_json(comparison.to_dict() | ({"proxies": results} if proxy else {}))
-    console.print(_make_table(comparison, console.width // 6))
-    if tables:
-        console.print(_make_proxy_table(comparison, tables))
+        print_json(comparison.to_dict())
+    print_table(console, f"{comparison.describe()}, simplest first", comparison.rows())
     console.print(_describe_simplest(comparison))
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
-    if not tables:
+    if proxies:
+        console.print("±: standard error")
+    else:
         console.print(f"other measures that need no labels: --proxy {_LABEL_FREE}")
     print_notes(console, comparison.warnings())
     if plot is not None:
@@ -109,78 +110,35 @@ def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.Nam
     return dict(zip(names, found, strict=True))
 
 
-def _check_proxies(names: list[str]) -> None:
-    from effdeg.proxies._registry import needs_labels
+def _add_labels(data: "LoadedData", proxies: list[str]) -> Any:
+    """Return the examples as a data set with the labels in their file; without them if no proxy needs any."""
+    from torch.utils.data import StackDataset
 
-    effdeg.proxies.check_names(names)
-    if needing := [name for name in names if needs_labels(name)]:
-        raise ValueError(f"--proxy {needing[0]} needs labels, and a comparison uses none; see effdeg pool --train.")
+    from effdeg.proxies._registry import check_names, find_needs
 
-
-def _evaluate(
-    models: Mapping[str, "Model"], inputs: Any, names: list[str], settings: Mapping[str, Any]
-) -> dict[str, "effdeg.proxies.Table"]:
-    """Evaluate the proxies of each model; some compare it with the others."""
-    from effdeg.measure._comparison import naming
-
-    options = {name: settings[name] for name in effdeg.proxies.RunOptions.__annotations__ if name in settings}
-    found = {}
-    for name, model in models.items():
-        others = [other for other in models.values() if other is not model]
-        with naming(name):
-            found[name] = effdeg.proxies.evaluate(model, inputs, names=names, others=others or None, **options)
-    return found
-
-
-def _make_table(comparison: "effdeg.Comparison", name_width: int) -> Table:
-    from effdeg._utils.statistics import format_interval
-
-    table = Table(title=escape(f"{comparison.describe()}, simplest first"), title_justify="left")
-    for column in ("", "model", "value", "95% interval", "above the simplest", "significant"):
-        table.add_column(column, overflow="fold", no_wrap=column == "value")
-    apart = comparison.above_simplest()
-    for rank, (name, measured) in enumerate(comparison.measurements.items(), start=1):
-        value = measured.estimate(normalized=comparison.normalized)[0]
-        interval = format_interval(*measured.interval(normalized=comparison.normalized))
-        row = [str(rank), escape(_break(name, name_width)), f"{value:.4g}", interval]
-        if (difference := apart.get(name)) is not None:
-            row.append(f"{difference.value:.3g} ({format_interval(*difference.interval)})")
-            row.append("yes" if difference.significant else "no")
-        else:
-            row += ["", ""]
-        table.add_row(*row)
-    return table
-
-
-def _break(name: str, width: int) -> str:
-    """Break a long name between its words, since rich would break it anywhere."""
-    lines = [""]
-    for word in re.findall(r"[^-_/]*[-_/]?", name):
-        if lines[-1] and len(lines[-1] + word) > width:
-            lines.append("")
-        lines[-1] += word
-    return "\n".join(lines)
-
-
-def _make_proxy_table(comparison: "effdeg.Comparison", tables: Mapping[str, "effdeg.proxies.Table"]) -> Table:
-    """Make a table of its own for proxies: next to the intervals there is no room for them."""
-    table = Table(title="other measures (±: standard error)", title_justify="left")
-    proxies = list(tables[comparison.ranking[0]])
-    for column in ("model", *proxies):
-        table.add_column(column.replace("_", "\n"), overflow="fold")
-    for name in comparison.ranking:
-        table.add_row(escape(name), *(tables[name][proxy].estimate for proxy in proxies))
-    return table
+    check_names(proxies)
+    needing = [name for name in proxies if "labels" in find_needs(name)]
+    if not needing:
+        return data.inputs
+    labels: Any = o.read_labels(data.source, f"--proxy {needing[0]}: --data")
+    return (
+        StackDataset(**data.inputs, labels=labels)
+        if isinstance(data.inputs, dict)
+        else StackDataset(data.inputs, labels)
+    )
 
 
 def _describe_simplest(comparison: "effdeg.Comparison") -> str:
     best = f"[bold]{escape(comparison.ranking[0])}[/]"
     others = {escape(name): difference for name, difference in comparison.above_simplest().items()}
     same = [name for name, difference in others.items() if difference.identical]
-    unclear = [name for name, difference in others.items() if not difference.significant and name not in same]
+    near = [name for name, difference in others.items() if difference.negligible and name not in same]
+    unclear = [name for name, each in others.items() if not each.significant and name not in (*same, *near)]
     said = []
     if same:
         said.append(f"{best} has the same value as {', '.join(same)} on every path: they may be the same model.")
+    if near:
+        said.append(f"{best} is as simple as {', '.join(near)}: the difference is negligible, below 0.1% of the value.")
     if unclear:
         said.append(f"{best} is not distinguishable from {', '.join(unclear)}; more --paths may distinguish them.")
     return "\n".join(said) or f"The simplest is {best}, significantly so (paired, simultaneous 95% intervals)."

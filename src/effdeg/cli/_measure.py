@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import effdeg
 from effdeg._utils.files import check_target, write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, print_json, print_notes, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
 
 
 @o.unbundle
@@ -64,35 +62,10 @@ def measure(
     console = Console(quiet=json)
     if json:
         print_json(measured.to_dict())
-    console.print(_make_table(model, measured))
+    print_table(console, model, measured.rows())
+    console.print("±: standard error")
     print_notes(console, measured.warnings())
     if save is not None:
         write(save, measured.save, console)
     if plot is not None:
         write(plot, partial(write_figure, trace.plot(**fit)), console)
-
-
-def _make_table(name: str, measured: "effdeg.Measurement") -> Table:
-    from effdeg._utils.statistics import format_estimate, format_interval
-
-    settings = measured.settings
-    table = Table(
-        title=escape(name), show_header=False, title_justify="left", caption="±: standard error", caption_justify="left"
-    )
-    for _ in range(3):
-        table.add_column(overflow="fold")  # names of classes may be long
-    for normalized, label in ((False, "effective degree"), (True, "normalized")):
-        estimate = format_estimate(*measured.estimate(normalized=normalized))
-        interval = format_interval(*measured.interval(normalized=normalized))
-        table.add_row(label, f"[bold]{estimate}[/]", f"95% interval {interval}")
-    where = f"{settings.sampling}, at {settings.at or 'the inputs'}"
-    table.add_row("paths", f"{len(measured.per_path)} × {settings.nodes} nodes", where)
-    missed = f"misses {measured.residual:.2g} of the variation"
-    table.add_row("fit", f"{settings.basis} degree {settings.degree}", missed)
-    table.add_row("fitted", escape(settings.describe_outputs()), escape(settings.model))
-    table.add_row("data", escape(settings.data or ""), f"{settings.examples} examples")
-    if settings.preprocessing:
-        table.add_row("preprocessing", escape(settings.preprocessing))
-    checksum = settings.weights_sha256
-    table.add_row("weights", escape(settings.weights or ""), f"SHA-256 {checksum[:12]}…" if checksum else "")
-    return table

@@ -38,6 +38,7 @@ Data = Annotated[
 ]
 Degree = Annotated[int, _fitted(help="Highest degree of the fit.")]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
+ProxyExamples = Annotated[int, typer.Option(help="Number of examples for proxies.")]
 Plot = Annotated[Path | None, typer.Option(help="Save a figure to this file (.png, .pdf, .svg).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")]
@@ -99,6 +100,20 @@ class ReadOptions:
 
         images = ImageOptions(self.size, _parse_numbers("mean", self.mean), _parse_numbers("std", self.std))
         return load_data(source, key=self.key, images=images)
+
+
+def read_labels(source: str, option: str | None = None) -> "torch.Tensor | None":
+    """Return the labels next to the examples of a file; raise if an option needs them and there are none."""
+    from effdeg._models.examples import LABELS
+    from effdeg.io._data import load_labels
+
+    labels = load_labels(source)
+    if labels is None and option is not None:
+        raise ValueError(
+            f"{option} {source} holds no labels. Give a .npz, .pt, .safetensors or .parquet file with an array or "
+            f"column of labels next to the examples, called {' or '.join(sorted(LABELS))}."
+        )
+    return labels
 
 
 def unbundle(command: Callable[..., None]) -> Callable[..., None]:

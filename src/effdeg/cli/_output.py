@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from effdeg._utils.files import check_target
+from effdeg._utils.tables import Rows, align_columns, fit_columns
 
 _VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
 
@@ -37,6 +38,17 @@ def spell_as_options(text: str) -> str:
 def print_json(value: Any) -> None:
     """Print a result for programs, in one line."""
     print(json.dumps(value))
+
+
+def print_table(console: Console, title: str, rows: Rows) -> None:
+    """Print a table; what is too wide for the screen is broken or goes below, and nothing is cut off."""
+    console.print(f"[italic]{escape(title)}[/]", soft_wrap=True, highlight=False)
+    for part in fit_columns(rows, console.width):
+        lines = align_columns(part)
+        head = max(cell.count("\n") for cell in part[0]) + 1
+        for number, line in enumerate(lines):
+            console.print(escape(line), style="bold" if number < head else None, soft_wrap=True, highlight=False)
+        console.print()
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

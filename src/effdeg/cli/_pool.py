@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import effdeg
 from effdeg._utils.checks import shorten
-from effdeg._utils.files import check_target
+from effdeg._utils.files import check_target, replace_nonfinite
+from effdeg._utils.tables import fit_columns
 from effdeg.cli import _options as o
-from effdeg.cli._output import print_notes, print_to_stderr
+from effdeg.cli._output import print_json, print_notes, print_table, print_to_stderr
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData
+    from effdeg.pools import PoolRows
 
 
 @o.unbundle
@@ -57,7 +58,7 @@ def pool(
     proxies: Annotated[
         list[str] | None, o.option("--proxy", help="Another proxy, such as sharpness@0.05; repeat for several.")
     ] = None,
-    proxy_examples: Annotated[int, typer.Option(help="Number of examples for proxies.")] = 2048,
+    proxy_examples: o.ProxyExamples = 2048,
     reference: Annotated[Path | None, o.option(help="The weights before training, for the proxy distance.")] = None,
     path_options: o.PathOptions,
     degree: o.Degree = 40,
@@ -72,6 +73,7 @@ def pool(
         str | None, o.option(help="Distribute the checkpoints over a Ray cluster: its address, auto, or local.")
     ] = None,
     quiet: o.Quiet = False,
+    json: o.Json = False,
 ) -> None:
     """Measure many checkpoints of one model: a table of effective degrees, confidence, other proxies and accuracies.
 
@@ -105,16 +107,19 @@ def pool(
             workers=workers,
             ray=ray,
             out=out,
-            progress=not quiet,
+            progress=not (json or quiet),
         )
-    console = Console()
+    others = sorted(_list_models(out) - {row["model"] for row in rows})
+    console = Console(quiet=json)
+    if json:
+        print_json(replace_nonfinite({"rows": rows, "out": str(out), "other_models": others}))
     shown, hidden = _choose_columns(rows, proxies or [], console.width)
-    console.print(_make_table(rows, shown))
+    print_table(console, "pool (±: standard error)", rows.cells(shown))
     console.print(escape(f"written: {out}"))
     if hidden:
         console.print(f"not shown: {', '.join(hidden)}", highlight=False)
-    if others := _list_models(out) - {row["model"] for row in rows}:
-        them = shorten(sorted(others), 5)
+    if others:
+        them = shorten(others, 5)
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     if len(rows) < len(files):
         raise typer.Exit(1)
@@ -139,60 +144,24 @@ def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
     from torch import Tensor
     from torch.utils.data import Dataset, StackDataset
 
-    from effdeg._models.examples import LABELS
-    from effdeg.io._data import load_labels
-
-    labels = load_labels(source)
-    if labels is None and option is not None:
-        raise ValueError(
-            f"{option} {source} holds no labels. Give a .npz, .pt, .safetensors or .parquet file with an array or "
-            f"column of labels next to the examples, called {' or '.join(sorted(LABELS))}."
-        )
+    labels = o.read_labels(source, option)
     if isinstance(data.inputs, Dataset):
         return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
     # A dict may have an entry whose name is one of labels.
     return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
 
 
-def _choose_columns(rows: list[dict[str, Any]], proxies: list[str], width: int) -> tuple[list[str], list[str]]:
+def _choose_columns(rows: "PoolRows", proxies: list[str], width: int) -> tuple[list[str], list[str]]:
     """Return the columns to print, those that were asked for first, and those that there is no room for."""
     from effdeg.pools._checkpoint import ALONG_PATHS, PREDICTIONS
 
-    always = ["effective_degree", "train_accuracy", "test_accuracy", "gap"]
+    always = ["model", "effective_degree", "train_accuracy", "test_accuracy", "gap"]
     asked = [*proxies, *(name for name in rows[0] if "effective_degree" in name and "@" in name)]
     more = [*asked, "thresholded_confidence", "effective_degree_normalized", *ALONG_PATHS, *PREDICTIONS]
     shown: list[str] = [name for name in always if name in rows[0]]
     hidden: list[str] = []
     for name in dict.fromkeys(name for name in more if name in rows[0] and "_stderr" not in name):
-        fits = 1 + sum(_find_width(rows, each) for each in ("model", *shown, name)) <= width
+        fits = len(fit_columns(rows.cells([*shown, name]), width)) == 1
         room = fits and (name in asked or not set(hidden) & set(asked))
         (shown if room else hidden).append(name)
     return [name for name in rows[0] if name in shown], hidden
-
-
-def _find_width(rows: list[dict[str, Any]], name: str) -> int:
-    """Return the width of a column with its frame."""
-    return 3 + max(map(len, [*_break(name).split(), *(_format(row, name) for row in rows)]))
-
-
-def _make_table(rows: list[dict[str, Any]], shown: list[str]) -> Table:
-    table = Table(title="pool", title_justify="left")
-    for name in ("model", *shown):
-        table.add_column(_break(name), overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_format(row, name)) for name in ("model", *shown)))
-    return table
-
-
-def _break(name: str) -> str:
-    """Return the name of a column in several lines: narrow heads leave room for the names of models."""
-    return name.replace("_", "\n").replace("@", "\n@")
-
-
-def _format(row: dict[str, Any], name: str) -> str:
-    """Return a cell, with its standard error if the row has one."""
-    from effdeg._utils.statistics import format_estimate
-
-    kind, at, variant = name.partition("@")
-    cell = row[name]
-    return cell if isinstance(cell, str) else format_estimate(cell, row.get(f"{kind}_stderr{at}{variant}"))

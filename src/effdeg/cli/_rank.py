@@ -13,7 +13,7 @@ from rich.markup import escape
 from effdeg._utils.checks import check_choice
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, print_json, print_notes, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +141,7 @@ def _plot(ranked: "ranking.Ranking", file: Path) -> "dict[Path, Figure]":
 
 def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
     for title, rows in ranked.tables():
-        _print(console, title, rows)
+        print_table(console, title, rows)
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
     if varied:
         head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
@@ -151,7 +151,7 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
             wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
             rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
         models = f"models of one {' and '.join(ranked.pool.strata_by)}" if ranked.strata else "models"
-        _print(console, f"among {models} that differ in only one hyperparameter", rows)
+        print_table(console, f"among {models} that differ in only one hyperparameter", rows)
     console.print(f"[dim]{ranked.legend()}[/]")
     print_notes(console, ranked.warnings())
 
@@ -177,12 +177,3 @@ def _test(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advan
         return [ranked.compare(*best)] if len(best) > 1 else []
     check_choice("--against", against, defined)
     return [ranked.compare(name, against) for name in defined if name != against]
-
-
-def _print(console: Console, title: str, rows: list[list[str]]) -> None:
-    """Print a table without cutting what is too wide for the screen."""
-    from effdeg.ranking._result import align_columns
-
-    head, *lines = align_columns(rows, console.width)
-    console.print(f"[italic]{escape(title)}[/]\n[bold]{escape(head)}[/]", soft_wrap=True)
-    console.print(escape("\n".join(lines)) + "\n", soft_wrap=True)

@@ -196,7 +196,7 @@ def select_network(*, seed: int, report: Report) -> Selection:
     for name, each in networks.items():
         report(f"measuring {name!r} on 400 paths × 200 nodes")
         traces[name] = effdeg.trace(each.model, digits.pool, seed=seed)
-    comparison = effdeg.Comparison.of({name: trace.fit() for name, trace in traces.items()})
+    comparison = effdeg.compare({name: trace.fit() for name, trace in traces.items()})
     return Selection(digits, networks, traces, comparison)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from effdeg._models.frameworks import class_of
 from effdeg._models.layers import base_model, find_layer
 from effdeg._utils.checks import check_count
+from effdeg._utils.imports import describe_install
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
 from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measure import measure
@@ -21,7 +22,7 @@ try:
     from transformers import Trainer, TrainerCallback
     from transformers.loss.loss_utils import ForSequenceClassificationLoss
 except ImportError as error:  # pragma: no cover
-    raise ImportError("this needs transformers: pip install 'effdeg[huggingface]'") from error
+    raise ImportError(f"this needs transformers: {describe_install('huggingface')}") from error
 
 
 class PenaltyTrainer(Trainer):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from effdeg._models.examples import LABELS
 from effdeg._models.layers import find_layer
 from effdeg._utils.checks import check_count
+from effdeg._utils.imports import describe_install
 from effdeg._utils.tree import Tree
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
 from effdeg.measure import measure
@@ -23,7 +24,7 @@ except ImportError:
     try:
         from pytorch_lightning import Callback, LightningModule, Trainer
     except ImportError as error:  # pragma: no cover
-        raise ImportError("this needs Lightning: pip install 'effdeg[lightning]'") from error
+        raise ImportError(f"this needs Lightning: {describe_install('lightning')}") from error
 
 
 class PenaltyCallback(Callback):  # type: ignore[misc]

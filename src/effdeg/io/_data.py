@@ -139,7 +139,7 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     """Load examples from a file or folder, as inputs for :func:`effdeg.measure`.
 
     Bytes (uint8) are scaled to [0, 1], and labels next to the examples are left out. No code in a file is run. Images,
-    ``.parquet`` and ``.safetensors`` need ``pip install 'effdeg[files]'``.
+    ``.parquet`` and ``.safetensors`` need the extra ``files``.
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the

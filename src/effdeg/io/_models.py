@@ -25,8 +25,8 @@ _NESTED = ("state_dict", "model_state_dict", "model")
 def load_model(source: str, weights: str | Path | None = None) -> Model:
     """Load a model from code, from a Hugging Face folder, or from an exported program.
 
-    A missing file raises ``FileNotFoundError``. Hugging Face folders need ``pip install 'effdeg[huggingface]'``,
-    ``.safetensors`` weights ``pip install 'effdeg[files]'``.
+    A missing file raises ``FileNotFoundError``. Hugging Face folders need the extra ``huggingface``,
+    ``.safetensors`` weights the extra ``files``.
 
     Args:
         source: ``package.module:callable`` (a module, or anything that returns one when called without arguments), a

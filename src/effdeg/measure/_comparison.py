@@ -1,23 +1,34 @@
 """Several models on the same paths: which is simpler, and is the difference significant?"""
 
+import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from effdeg._models.examples import as_examples
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from effdeg._models.examples import Examples, as_examples, split_labels
 from effdeg._models.inference import Model, seed_everything
 from effdeg._utils.checks import check_count
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
+from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
+from effdeg._utils.tree import Tree
 from effdeg.measure._estimator import measure
 from effdeg.measure._measurement import Measurement
+from effdeg.measure._path_runner import model_name
 from effdeg.measure._record import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from effdeg.proxies import Table
 
 
 @dataclass(frozen=True)
@@ -31,23 +42,36 @@ class Difference:
         stderr: Its standard error, from the differences path by path; usually much smaller than the models' own.
         interval: The confidence interval of the difference, wide enough that all intervals of the comparison hold
             together with the given probability (Bonferroni).
+        other_value: The effective degree of the other model, the larger of the two.
+        NEGLIGIBLE: A difference is negligible if its whole interval lies within this share of the larger value.
 
     Example:
         >>> import effdeg
-        >>> effdeg.Difference("line", "wave", value=2.0, stderr=0.1, interval=(1.8, 2.2)).significant
+        >>> effdeg.Difference("line", "wave", value=2.0, stderr=0.1, interval=(1.8, 2.2), other_value=3.0).significant
         True
+        >>> near = effdeg.Difference("a", "b", value=3e-7, stderr=1e-8, interval=(2e-7, 4e-7), other_value=0.061)
+        >>> near.negligible, near.significant
+        (True, False)
     """
+
+    NEGLIGIBLE: ClassVar[float] = 0.001
 
     simpler: str
     other: str
     value: float
     stderr: float
     interval: tuple[float, float]
+    other_value: float
+
+    @property
+    def negligible(self) -> bool:
+        """Whether the interval lies within 0.1% of the larger value: too small to matter, however certain."""
+        return max(map(abs, self.interval)) <= self.NEGLIGIBLE * abs(self.other_value)
 
     @property
     def significant(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.interval[0] > 0
+        """Whether the interval excludes zero, and the difference is not negligible."""
+        return self.interval[0] > 0 and not self.negligible
 
     @property
     def identical(self) -> bool:
@@ -62,31 +86,19 @@ class Comparison:
     Attributes:
         measurements: Each model's measurement by name, in order of increasing effective degree.
         normalized: Whether the models are compared by the normalized effective degree.
+        proxies: The proxies of each model, if any were asked for.
+
+    Example:
+        >>> import effdeg, torch
+        >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+        >>> comparison = effdeg.compare([torch.exp, torch.tanh], x, paths=30, proxies=["confidence"])
+        >>> comparison.rows()[0]
+        ['model', 'value (95% interval)', 'above the simplest', 'significant', 'confidence']
     """
 
     measurements: Mapping[str, Measurement]
     normalized: bool = False
-
-    @classmethod
-    def of(cls, measurements: Mapping[str, Measurement], *, normalized: bool = False) -> "Comparison":
-        """Compare measurements that were made on the same paths with the same settings.
-
-        Raises:
-            ValueError: If there are fewer than two, or they differ in paths, data, outputs, settings, or in precision
-                (half and full; float32 and float64 give the same value).
-
-        Example:
-            >>> import effdeg, torch
-            >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-            >>> measured = {f.__name__: effdeg.measure(f, x, paths=30) for f in (torch.exp, torch.tanh)}
-            >>> effdeg.Comparison.of(measured)
-            Comparison(tanh < exp)
-        """
-        if len(measurements) < 2:
-            raise ValueError(f"a comparison needs at least two models, not {len(measurements)}.")
-        check_comparable(measurements)
-        ranked = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
-        return cls({name: measurements[name] for name in ranked}, normalized)
+    proxies: "Mapping[str, Table]" = field(default_factory=dict)
 
     @property
     def ranking(self) -> list[str]:
@@ -106,7 +118,7 @@ class Comparison:
             one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
             mean, stderr = mean_and_stderr(two - one)
             bounds = interval(mean, stderr, count=len(one), level=1 - (1 - level) / len(pairs))
-            found.append(Difference(simpler, other, mean, stderr, bounds))
+            found.append(Difference(simpler, other, mean, stderr, bounds, float(two.mean())))
         return found
 
     def above_simplest(self) -> dict[str, Difference]:
@@ -124,21 +136,59 @@ class Comparison:
         return next(iter(self.measurements.values())).settings
 
     def plot(self, *, theme: str = "light") -> "Figure":
-        """Draw the ranking with its intervals. Needs ``effdeg[plots]``."""
+        """Draw the ranking with its intervals. Needs the extra ``plots``."""
         from effdeg.plots import plot_comparison
 
         return plot_comparison(self, theme=theme)
 
+    def rows(self) -> Rows:
+        """Return a table of strings: a header, then a row per model, with its proxies."""
+        above = self.above_simplest()
+        proxies = list(next(iter(self.proxies.values()), ()))
+        rows = [["model", "value (95% interval)", "above the simplest", "significant", *proxies]]
+        for name, measurement in self.measurements.items():
+            value = measurement.estimate(normalized=self.normalized)[0]
+            row = [name, f"{value:.4g} ({format_interval(*measurement.interval(normalized=self.normalized))})", "", ""]
+            if (difference := above.get(name)) is not None:
+                row[2] = f"{difference.value:.3g} ({format_interval(*difference.interval)})"
+                row[3] = "yes" if difference.significant else "negligible" if difference.negligible else "no"
+            rows.append([*row, *(self.proxies[name][proxy].estimate for proxy in proxies)])
+        return rows
+
+    def to_frame(self) -> "DataFrame":
+        """Return a data frame with a row per model, simplest first. Needs the extra ``pandas``.
+
+        The columns are ``model``, ``value``, ``stderr``, ``low`` and ``high`` (the 95% interval), ``above_simplest``,
+        ``above_low``, ``above_high`` and ``significant`` (NaN for the simplest), and the values of proxies.
+        """
+        above, rows = self.above_simplest(), []
+        for name, measurement in self.measurements.items():
+            row: dict[str, Any] = {"model": name}
+            row["value"], row["stderr"] = measurement.estimate(normalized=self.normalized)
+            row["low"], row["high"] = measurement.interval(normalized=self.normalized)
+            row |= dict.fromkeys(("above_simplest", "above_low", "above_high", "significant"), math.nan)
+            if (difference := above.get(name)) is not None:
+                row["above_simplest"], (row["above_low"], row["above_high"]) = difference.value, difference.interval
+                row["significant"] = difference.significant
+            rows.append(row | (self.proxies[name].row() if self.proxies else {}))
+        return make_frame(rows)
+
+    def _repr_html_(self) -> str:
+        return render_tables([(f"{self.describe()}, simplest first", self.rows())], self.warnings())
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, names and lists."""
+        proxies = {name: table.to_dict()["results"] for name, table in self.proxies.items()}
         return {
             "ranking": self.ranking,
             "normalized": self.normalized,
             "differences": [
-                replace_nonfinite(asdict(each) | {"significant": each.significant}) for each in self.differences()
+                replace_nonfinite(asdict(each) | {"significant": each.significant, "negligible": each.negligible})
+                for each in self.differences()
             ],
             "notes": self.warnings(),
             "measurements": {name: measurement.to_dict() for name, measurement in self.measurements.items()},
+            **({"proxies": proxies} if proxies else {}),
         }
 
     def __str__(self) -> str:
@@ -153,10 +203,13 @@ class Comparison:
                 lines.append(f"{difference.simpler} has the same value as {difference.other} on every path")
                 continue
             verdict = "simpler than" if difference.significant else "not distinguishable from"
+            verdict = "negligibly simpler than" if difference.negligible else verdict
             lines.append(
                 f"{difference.simpler} is {verdict} {difference.other}: difference {difference.value:.3g} "
                 f"({format_interval(*difference.interval)})"
             )
+        if self.proxies:
+            lines += align_columns([[row[0], *row[4:]] for row in self.rows()])
         return "\n".join([*lines, *self.warnings()])
 
     def warnings(self) -> list[str]:
@@ -171,8 +224,8 @@ class Comparison:
             for note in note_uniform(measurement):
                 about.setdefault(note, []).append(name)
         for name, measurement in self.measurements.items():
-            for note in measurement.warnings():
-                about.setdefault(note.removeprefix("note: "), []).append(name)
+            for note in measurement.notes():
+                about.setdefault(note, []).append(name)
         return [
             f"note: {note}" if len(names) == len(self.measurements) else f"note on {', '.join(names)}: {note}"
             for note, names in about.items()
@@ -182,16 +235,28 @@ class Comparison:
         return f"Comparison({' < '.join(self.ranking)})"
 
 
-def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = False, **settings: Any) -> Comparison:
+def compare(
+    models: "Mapping[str, Model | Measurement] | Sequence[Model | Measurement]",
+    inputs: Any = None,
+    *,
+    normalized: bool = False,
+    proxies: str | Iterable[str] = (),
+    proxy_examples: int = 2048,
+    **settings: Any,
+) -> Comparison:
     """Measure several models on the same paths and compare them path by path: model selection without labels.
 
     Since the paths are the same, the differences ED_a(p) − ED_b(p) are averaged path by path. They vary much less than
     the effective degrees themselves, so small differences between models can be significant.
 
     Args:
-        models: The models by name, at least two.
+        models: At least two models: a dict by name, or a list, whose models are called by their classes and numbered
+            where these are the same. Measurements, such as saved ones, are compared as they are, without ``inputs``.
         inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
         normalized: Compare the normalized effective degree; that of the logits needs ``output="identity"``.
+        proxies: Names of proxies to evaluate as well; see :func:`effdeg.proxies.names`. Those that need labels take
+            them from the items of ``inputs``, such as ``TensorDataset(images, labels)``; the loss is cross entropy.
+        proxy_examples: The number of examples for proxies, drawn from ``inputs``.
         **settings: Any setting of :func:`effdeg.measure` except ``tolerance``, for all models.
 
     Returns:
@@ -199,8 +264,11 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
 
     Raises:
         ValueError: If there are fewer than two models or they cannot be compared (different numbers of outputs, half
-            and full precision), which is checked on one path of each first; or as :func:`effdeg.measure` does.
-        TypeError: If ``models`` is not a dict with strings as names; or as :func:`effdeg.measure` does.
+            and full precision), which is checked on one path of each first; if a proxy is unknown or needs what is
+            missing; if measurements differ in paths, data, outputs, settings, or in precision (half and full); or as
+            :func:`effdeg.measure` does.
+        TypeError: If ``models`` is not a dict with strings as names or a list, or ``inputs`` are missing, or given with
+            measurements; or as :func:`effdeg.measure` does.
 
     Example:
         >>> import effdeg, torch
@@ -209,35 +277,123 @@ def compare(models: Mapping[str, Model], inputs: Any, *, normalized: bool = Fals
         >>> comparison = effdeg.compare(models, x, output="identity", paths=50)
         >>> comparison.ranking, comparison.differences()[0].significant
         (['line', 'wave'], True)
+        >>> effdeg.compare([effdeg.measure(f, x, paths=30) for f in (torch.exp, torch.tanh)])
+        Comparison(tanh < exp)
     """
+    named = _name_models(models)
+    measured = {name: each for name, each in named.items() if isinstance(each, Measurement)}
+    names = [proxies] if isinstance(proxies, str) else list(proxies)
+    if measured:
+        if len(measured) < len(named):
+            raise TypeError(f"{next(iter(measured))!r} is a measurement, and others are models: measure all or none.")
+        if inputs is not None or names or settings:
+            raise TypeError("measurements are compared as they are: give no inputs, proxies or settings with them.")
+        check_comparable(measured)
+        return _rank(measured, normalized)
+    if inputs is None:
+        raise TypeError("inputs are missing: give the examples that the models are measured on.")
     if settings.get("tolerance") is not None:
         raise ValueError("tolerance= would give each model its own number of paths; set paths= to compare models.")
+    check_count("paths", settings.get("paths", 1), least=1)
+    check_count("proxy_examples", proxy_examples, least=1)
+    progress = settings.pop("progress", False)
+    # An iterable of batches can be read only once; a loader may draw.
+    with seed_everything(check_count("seed", settings.get("seed", 0), least=0)):
+        examples, labeled = _read_examples(inputs, names)
+    # One path of each shows what cannot be compared, before hours are spent on it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = {}
+        for name, model in named.items():
+            with naming(name):
+                first[name] = measure(model, examples, **settings | {"paths": 1})
+        check_comparable(first)
+    tables = _evaluate(named, labeled, names, settings | {"examples": proxy_examples}) if names else {}
+    for number, (name, model) in enumerate(named.items(), start=1):
+        title = f"{name} ({number}/{len(named)})"
+        with naming(name):
+            measured[name] = measure(model, examples, **settings, progress=progress and title)
+    return _rank(measured, normalized, tables)
+
+
+def _name_models(models: object) -> dict[str, Any]:
+    """Return models by name; in a list, by their classes, numbered where these are the same."""
+    if isinstance(models, list | tuple):
+        kinds = [each.settings.model if isinstance(each, Measurement) else model_name(each) for each in models]
+        numbers = [kinds[: index + 1].count(kind) for index, kind in enumerate(kinds)]
+        names = [kind if kinds.count(kind) == 1 else f"{kind} {n}" for kind, n in zip(kinds, numbers, strict=True)]
+        models = dict(zip(names, models, strict=True))
     if not isinstance(models, Mapping):
-        raise TypeError(f"models must be a dict of models by name, not a {type(models).__name__}.")
+        raise TypeError(f"models must be a dict of models by name, or a list, not a {type(models).__name__}.")
     if len(models) < 2:
         raise ValueError(f"a comparison needs at least two models, not {len(models)}.")
     for name in models:
         if not isinstance(name, str):
             raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")
-    check_count("paths", settings.get("paths", 1), least=1)
-    progress = settings.pop("progress", False)
-    # An iterable of batches can be read only once; a loader may draw.
-    with seed_everything(check_count("seed", settings.get("seed", 0), least=0)):
+    return dict(models)
+
+
+def _rank(
+    measurements: Mapping[str, Measurement], normalized: bool, proxies: "Mapping[str, Table] | None" = None
+) -> Comparison:
+    ranking = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
+    tables = {name: proxies[name] for name in ranking} if proxies else {}
+    return Comparison({name: measurements[name] for name in ranking}, normalized, tables)
+
+
+@dataclass(frozen=True)
+class _View:
+    """Examples that are read as something else."""
+
+    examples: Examples
+    read: Callable[[Tree], Tree]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        return self.read(self.examples.fetch(indices))
+
+
+def _read_examples(inputs: Any, proxies: Sequence[str]) -> tuple[Examples, Examples]:
+    """Return the examples without labels, and as pairs of inputs and labels for proxies; None if none needs labels."""
+    from effdeg.proxies._registry import check_names, find_needs
+
+    check_names(proxies)
+    needs = {need: name for name in proxies for need in find_needs(name)}
+    for need in ("reference", "labeled"):
+        if need in needs:
+            raise ValueError(
+                f"proxies={needs[need]!r} needs {need}=…, which a comparison does not have: evaluate it with "
+                "effdeg.proxies.evaluate."
+            )
+    if "labels" not in needs:
         examples = as_examples(inputs)
-    # One path of each shows what cannot be compared, before hours are spent on it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = {}
-        for name, model in models.items():
-            with naming(name):
-                first[name] = measure(model, examples, **settings | {"paths": 1})
-        check_comparable(first)
-    measured = {}
-    for number, (name, model) in enumerate(models.items(), start=1):
-        title = f"{name} ({number}/{len(models)})"
+        return examples, _View(examples, lambda batch: (batch, None))
+    # A tensor, or a tuple or dict of them, holds the arguments of the model.
+    arguments = isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__")
+    labeled = as_examples(inputs, labeled=not arguments)
+    if arguments or split_labels(labeled.fetch([0]))[1] is None:
+        raise ValueError(
+            f"proxies={needs['labels']!r} needs labels, and the inputs hold none: give a data set or loader of inputs "
+            "with labels, such as torch.utils.data.TensorDataset(images, labels)."
+        )
+    return _View(labeled, lambda batch: split_labels(batch)[0]), labeled
+
+
+def _evaluate(
+    models: Mapping[str, Model], data: Examples, names: Sequence[str], settings: Mapping[str, Any]
+) -> "dict[str, Table]":
+    """Evaluate the proxies of each model; some compare it with the others."""
+    from effdeg.proxies import RunOptions, evaluate
+
+    options: Any = {name: settings[name] for name in RunOptions.__annotations__ if name in settings}
+    found = {}
+    for name, model in models.items():
+        others = [other for other in models.values() if other is not model] if "disagreement" in names else None
         with naming(name):
-            measured[name] = measure(model, examples, **settings, progress=progress and title)
-    return Comparison.of(measured, normalized=normalized)
+            found[name] = evaluate(model, data, cross_entropy, names=names, others=others, **options)
+    return found
 
 
 def note_uniform(measurement: Measurement) -> list[str]:

@@ -15,6 +15,7 @@ from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
+from effdeg._utils.tables import Rows, make_frame, render_tables
 from effdeg._version import __version__
 from effdeg.functional import fit_operator
 from effdeg.functional._conditioning import describe_ill_conditioning
@@ -22,6 +23,7 @@ from effdeg.measure._record import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = 2
 """The version of the file format, raised when older files become unreadable. Files record what was measured since 2."""
@@ -128,7 +130,7 @@ class Measurement:
         return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
 
     def plot(self, *, theme: str = "light") -> "Figure":
-        """Draw the spectrum with its intervals and the distribution over paths. Needs ``effdeg[plots]``."""
+        """Draw the spectrum with its intervals and the distribution over paths. Needs the extra ``plots``."""
         from effdeg.plots import plot_measurement
 
         return plot_measurement(self, theme=theme)
@@ -211,6 +213,33 @@ class Measurement:
         })
         return everything
 
+    def to_frame(self) -> "DataFrame":
+        """Return a data frame, a row per path: its two examples, its effective degree. Needs the extra ``pandas``."""
+        degrees = zip(self.pairs.tolist(), self.per_path.tolist(), self.per_path_normalized.tolist(), strict=True)
+        names = ("first", "second", "effective_degree", "effective_degree_normalized")
+        return make_frame(dict(zip(names, (*pair, *values), strict=True)) for pair, *values in degrees)
+
+    def rows(self) -> Rows:
+        """Return a table of strings with the results and the settings: the effective degree first, as its header."""
+        settings, rows = self.settings, []
+        where = f"{settings.sampling}, at {settings.at or 'the inputs'}"
+        for normalized, label in ((False, "effective degree"), (True, "normalized")):
+            estimate = format_estimate(*self.estimate(normalized=normalized))
+            rows.append([label, f"{estimate} (95% interval {format_interval(*self.interval(normalized=normalized))})"])
+        rows += [
+            ["paths", f"{len(self.per_path)} × {settings.nodes} nodes ({where})"],
+            ["fit", f"{settings.basis} degree {settings.degree} (misses {self.residual:.2g} of the variation)"],
+            ["fitted", settings.describe_outputs()],
+            ["model", settings.model],
+            ["data", f"{f'{settings.data}, ' if settings.data else ''}{settings.examples} examples"],
+        ]
+        checksum = f" (SHA-256 {settings.weights_sha256[:12]}…)" if settings.weights_sha256 else ""
+        more = {"preprocessing": settings.preprocessing, "weights": settings.weights and settings.weights + checksum}
+        return [*rows, *([label, text] for label, text in more.items() if text)]
+
+    def _repr_html_(self) -> str:
+        return render_tables([("", self.rows())], self.warnings())
+
     def __str__(self) -> str:
         settings = self.settings
         weights = f" with {settings.weights}" if settings.weights else ""
@@ -229,22 +258,25 @@ class Measurement:
 
     def warnings(self) -> list[str]:
         """List notes on the measurement, such as a degree that is too low, each as a sentence."""
-        return [f"note: {note}" for note in self._notes()]
+        return [f"note: {note}" for note in self.notes()]
 
-    def _notes(self) -> Iterator[str]:
+    def notes(self, *, fixed_output: bool = False) -> Iterator[str]:
+        """Yield the sentences of :meth:`warnings`; those for a caller with a fixed output do not advise another one."""
         settings = self.settings
         if settings.other_tensors:
+            another = "" if fixed_output else "output=lambda returned: …, or "
             yield (
                 f"the model returned several tensors; {settings.tensor} was measured, not "
-                f"{shorten(settings.other_tensors)}. To measure another, use output=lambda returned: …, or a model "
-                "that returns it alone."
+                f"{shorten(settings.other_tensors)}. To measure another, use {another}a model that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
-            yield (
-                f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. If these are "
-                "features and not logits, use output='identity'; if the classes come first, output=lambda returned: "
-                "returned.softmax(1)."
+            advice = (
+                "If these are features and not logits, use output='identity'; if the classes come first, output=lambda "
+                "returned: returned.softmax(1)."
             )
+            if fixed_output:
+                advice = "If these are not logits with the classes last, use a model that returns such logits."
+            yield f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. {advice}"
         components = settings.count_components(math.prod(settings.outputs))
         if components != settings.components:
             outputs = pluralize(math.prod(settings.outputs), "output")

@@ -108,7 +108,7 @@ class Trace:
         return read(kept, paths * nodes).view(paths, nodes, -1)
 
     def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":
-        """Draw the paper's method figure: paths, fits (with settings of :meth:`fit`), spectrum. Needs effdeg[plots]."""
+        """Draw the method figure: paths, fits (settings as in :meth:`fit`), spectrum. Needs the extra ``plots``."""
         from effdeg.plots import plot_method
 
         return plot_method(self, theme=theme, **fit)

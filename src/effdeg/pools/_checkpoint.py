@@ -33,7 +33,7 @@ from effdeg.proxies import check_names, evaluate
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
-from effdeg.proxies._registry import needs_labels
+from effdeg.proxies._registry import find_needs
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
@@ -154,7 +154,7 @@ class CheckpointMeasurer:
 
     def check_proxies(self) -> None:
         """Raise if a proxy needs labels and there are none."""
-        needing = [name for name in self.settings.proxies if needs_labels(name)]
+        needing = [name for name in self.settings.proxies if "labels" in find_needs(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(
                 f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
@@ -203,8 +203,7 @@ class CheckpointMeasurer:
         """Return the row of the model with the weights that it has."""
         accuracies = self._measure_accuracies()  # first, since they are the fastest to find wrong labels
         along, fits = self._measure_along_paths()
-        notes = [note.removeprefix("note: ") for fit in fits for note in fit.warnings()]
-        notes = [note for note in notes if "output='identity'" not in note]  # which a pool does not have
+        notes = [note for fit in fits for note in fit.notes(fixed_output=True)]
         notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
         notes += [each.note for each in (self.data, self.train, self.labeled) if each is not None and each.note]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
@@ -218,6 +217,11 @@ class CheckpointMeasurer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
             traced = trace(self.model, self.data, **vars(paths), **running)
+            try:
+                traced.values("softmax", slice(1))
+            except (TypeError, ValueError) as error:
+                error.add_note("A pool has no output=, since it fits softmax: use a model that returns logits.")
+                raise
             for components in (None, *self.settings.components):
                 after = "" if components is None else f"@{components}"
                 raw = traced.fit(degree=degree, components=components)
@@ -240,8 +244,10 @@ class CheckpointMeasurer:
 
     def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
         proxies = [name for name in self.settings.proxies if name not in known]
-        row = self._evaluate([name for name in proxies if not needs_labels(name)], self.data)
-        row |= self._evaluate([name for name in proxies if needs_labels(name)], (self.train or self.data).examples)
+        row = self._evaluate([name for name in proxies if "labels" not in find_needs(name)], self.data)
+        row |= self._evaluate(
+            [name for name in proxies if "labels" in find_needs(name)], (self.train or self.data).examples
+        )
         return {name: row[name] for name in proxies}
 
     def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, Any]:

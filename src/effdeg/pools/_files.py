@@ -26,6 +26,8 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
     if not named:
         raise ValueError("weights= names no checkpoints.")
     for name, file in named.items():
+        if file.is_symlink() and not file.exists():
+            continue  # left out with a warning, as one that cannot be read
         if not file.exists():
             pattern = " Patterns are not expanded." if has_magic(str(file)) else ""
             raise FileNotFoundError(

@@ -27,7 +27,7 @@ from effdeg.measure._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
-from effdeg.pools._table import FORMAT, PoolTable, Row, lock_table, predictions_file
+from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
 
 
 def measure_pool(
@@ -54,7 +54,7 @@ def measure_pool(
     ray: str | None = None,
     out: File | None = None,
     progress: bool = False,
-) -> list[Row]:
+) -> PoolRows:
     """Measure many checkpoints of one model, and return one row for each: the table of a pool.
 
     A row has the effective degree of the probabilities (``effective_degree``) and the normalized one of the logits
@@ -71,8 +71,8 @@ def measure_pool(
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
     call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
-    so a changed file is measured again, and two files with the same weights only once. A checkpoint that is damaged,
-    does not fit the model or cannot be measured is left out with a warning. Other warnings, once for all checkpoints
+    so a changed file is measured again, and two files with the same weights only once. A checkpoint that cannot
+    be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all checkpoints
     that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
 
     Args:
@@ -109,7 +109,8 @@ def measure_pool(
         progress: Show a progress bar.
 
     Returns:
-        The rows of the checkpoints, in the order in which they were given: ``model``, the measures, and ``sha256``.
+        The rows of the checkpoints, in the order in which they were given, as a list of dicts: ``model``, the measures,
+        and ``sha256``. ``.to_frame()`` makes a data frame of them.
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
@@ -174,10 +175,12 @@ def measure_pool(
         _reuse_rows(table, names, files)
         notes = _add_missing(table, names, files, run, progress=progress)
         table.write()  # rows may have been deleted, which others disagreed with
+    if not files.keys() & table.rows.keys():
+        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
     said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
     for note in _summarize({name: [each for each in own if each not in said] for name, own in notes.items()}):
         warnings.warn(note, stacklevel=2)
-    rows = [table.rows[name] for name in files if name in table.rows]
+    rows = PoolRows(table.rows[name] for name in files if name in table.rows)
     if (
         measurer.train
         and "gap" in columns
@@ -259,11 +262,18 @@ def _hash(text: str) -> str:
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
-    """Return the names of the checkpoints by their checksums; those with the same weights share one."""
+    """Return the names of the checkpoints by their checksums; those with the same weights share one.
+
+    A checkpoint that cannot be read, such as a broken link, is left out with a warning.
+    """
     names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):
-            names.setdefault(checksum(*list_weights(file)), []).append(name)
+            try:
+                names.setdefault(checksum(*list_weights(file)), []).append(name)
+            except OSError as error:
+                link = f", a link to {file.readlink()}" if file.is_symlink() else ""
+                warnings.warn(f"{name} is not measured: {file}{link}: {error.strerror}", stacklevel=3)
             update(number, name)
     return names
 
@@ -315,8 +325,6 @@ def _add_missing(
                 for name in names[digest]:
                     notes[name] = measures[NOTES]
             update(number, names[digest][0])
-    if not files.keys() & table.rows.keys():
-        raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
     return notes
 
 

@@ -8,21 +8,29 @@ import csv
 import io
 import json
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
 import numpy as np
 from numpy.typing import NDArray
 
+from effdeg._utils.checks import pluralize
 from effdeg._utils.files import dump, to_json, write_atomically, write_json
+from effdeg._utils.statistics import format_estimate
+from effdeg._utils.tables import Rows, make_frame, render_tables
 from effdeg.pools._checkpoint import DISAGREEMENT, WEIGHTS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Row = dict[str, Any]
 FORMAT = 2
 """The version of tables, raised when rows get other columns. There are standard errors since 2."""
+_CHECKSUM_DIGITS = 64  # of SHA-256
 _PARTS = {
     "class": "a {} then, a {} now",
     "parameters": "{} parameters then, {} now",
@@ -35,6 +43,35 @@ _PARTS = {
     "sha256": "other weights",
 }
 """How the parts of a setting differ, in words."""
+
+
+class PoolRows(list[Row]):
+    """The rows of a pool, a dict for each checkpoint; :func:`effdeg.measure_pool` returns them.
+
+    Example:
+        >>> from effdeg.pools import PoolRows
+        >>> rows = PoolRows([{"model": "a", "effective_degree": 0.25, "effective_degree_stderr": 0.01}])
+        >>> rows.cells(["model", "effective_degree"])
+        [['model', 'effective_degree'], ['a', '0.25 ± 0.01']]
+    """
+
+    def cells(self, columns: Sequence[str]) -> Rows:
+        """Return some columns as a table of strings, with the standard errors that the rows have."""
+        return [list(columns), *([_format(row, name) for name in columns] for row in self)]
+
+    def to_frame(self) -> "DataFrame":
+        """Return the rows as a data frame. Needs the extra ``pandas``."""
+        return make_frame(self)
+
+    def _repr_html_(self) -> str:
+        columns = [name for name in (self[0] if self else ()) if "_stderr" not in name and name != "sha256"]
+        return render_tables([(f"pool of {pluralize(len(self), 'model')} (±: standard error)", self.cells(columns))])
+
+
+def _format(row: Row, name: str) -> str:
+    kind, at, variant = name.partition("@")
+    cell = row[name]
+    return cell if isinstance(cell, str) else format_estimate(cell, row.get(f"{kind}_stderr{at}{variant}"))
 
 
 class PoolTable:
@@ -150,15 +187,21 @@ class PoolTable:
             parsed = [name for name in self._numbers if name != DISAGREEMENT]
             if lacking := [name for name in ("model", *parsed, "sha256") if name not in columns]:
                 raise ValueError(f"it has no column {lacking[0]}")
-            numbers = [{name: float(row[name]) for name in parsed} for row in read]
-            return {
-                row["model"]: row | found | {"sha256": row["sha256"]} for row, found in zip(read, numbers, strict=True)
-            }
+            if cut := [row["model"] for row in read if _is_cut_short(row)]:
+                again = "checkpoints that are given are measured again"
+                warnings.warn(f"{file} has rows that are cut short, of {', '.join(cut)}: {again}", stacklevel=5)
+            whole = [row for row in read if not _is_cut_short(row)]
+            return {row["model"]: row | {name: float(row[name]) for name in parsed} for row in whole}
         except (ValueError, TypeError, csv.Error) as error:
             raise ValueError(
                 f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
+
+
+def _is_cut_short(row: Mapping[str, str | None]) -> bool:
+    """Return whether the last cells of a row are missing, or its checksum is too short."""
+    return None in row.values() or len(row["sha256"] or "") < _CHECKSUM_DIGITS
 
 
 @contextmanager

@@ -236,7 +236,7 @@ def evaluate(
     """
     wanted = [names] if isinstance(names, str) else _listed() if names is None else list(names)
     chosen = {name: _find(name) for name in wanted}
-    needs = {need for name in wanted for need in _PROXIES[name.partition("@")[0]].needs}
+    needs = {need for name in wanted for need in find_needs(name)}
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     with (
@@ -260,9 +260,9 @@ def evaluate(
 _listed = names  # the argument of evaluate hides the function
 
 
-def needs_labels(name: str) -> bool:
-    """Return whether a proxy, by its name, is computed from examples with labels."""
-    return "labels" in _PROXIES[name.partition("@")[0]].needs
+def find_needs(name: str) -> tuple[Need, ...]:
+    """Return what a proxy, by its name, is computed from besides the model and inputs."""
+    return _PROXIES[name.partition("@")[0]].needs
 
 
 def _find(name: str) -> Callable[[Evaluator], Result]:

@@ -1,4 +1,4 @@
-"""How well does a measure rank a pool of models by how they generalize? Needs ``effdeg[ranking]``.
+"""How well does a measure rank a pool of models by how they generalize? Needs the extra ``ranking``.
 
 A table has one row per model: its hyperparameters, what was measured on it, and its generalization gap. :func:`rank`
 scores each measure by its correlations with the gap and by the statistics of Jiang et al. (2020) and Dziugaite et al.

@@ -45,7 +45,10 @@ def list_notes(ranking: "Ranking") -> list[str]:
 
 
 def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
-    described = [f"{join(names)} are the same model" for names in groups[:3]]
+    described = [
+        f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
+        for names in groups[:3]
+    ]
     if len(groups) > 3:
         described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
     return [f"{'; '.join(described)}: counted once"] if groups else []

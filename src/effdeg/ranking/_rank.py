@@ -42,9 +42,9 @@ def rank(
     drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
     hardly matters are nearly the same model, which makes intervals too narrow: name the other hyperparameters as
     ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
-    not resampled, since intervals would be too narrow; only Pearson's r then has one, by Fisher's z. Rows that agree in
-    all columns of numbers and in all columns named here are one model and count once; so do rows with the same
-    ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
+    not resampled, since intervals would be too narrow; only Pearson's r then has one, by Fisher's z. Rows of one name
+    (if there are names) that agree in all columns of numbers and in all columns named here are one model and count
+    once; so do rows with the same ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
 
     **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
     models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize, suggest
 from effdeg._utils.imports import require
+from effdeg._utils.tables import align_columns, make_frame, render_tables
 from effdeg.ranking._notes import list_notes, list_warnings
 from effdeg.ranking._pool import Pool, join
 from effdeg.ranking._rows import MIN_RESAMPLED
@@ -19,6 +19,7 @@ from effdeg.ranking._variants import BestVariant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
@@ -118,7 +119,7 @@ class Ranking:
         return Advantage(measure, other, statistic, values, value, interval, p_value, self.level)
 
     def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
-        """Plot the gap against each measure, with a linear fit and its confidence band. Needs ``effdeg[plots]``.
+        """Plot the gap against each measure, with a linear fit and its confidence band. Needs the extra ``plots``.
 
         A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on
         which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
@@ -143,7 +144,7 @@ class Ranking:
         return plot_ranking(self, measures, theme=theme)
 
     def plot_strata(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "dict[str, Figure]":
-        """Plot the gap against the same few measures in each stratum, a figure each. Needs ``effdeg[plots]``.
+        """Plot the gap against the same few measures in each stratum, a figure each. Needs the extra ``plots``.
 
         Args:
             measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
@@ -240,6 +241,24 @@ class Ranking:
             return f"{text} resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
         return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
 
+    def to_frame(self) -> "DataFrame":
+        """Return the scores as a data frame, a row per measure: each statistic and the ends of its interval, or NaN.
+
+        Strata have frames of their own. Needs the extra ``pandas``.
+        """
+        rows = []
+        for name, score in self.scores.items():
+            row: dict[str, Any] = {"measure": name}
+            for key in STATISTICS:
+                statistic: Statistic | None = getattr(score, key)
+                value, interval = (statistic.value, statistic.interval) if statistic else (np.nan, None)
+                row[key], (row[f"{key}_low"], row[f"{key}_high"]) = value, interval or (np.nan, np.nan)
+            rows.append(row)
+        return make_frame(rows)
+
+    def _repr_html_(self) -> str:
+        return render_tables(self.tables(), [self.legend(), *self.warnings()])
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the resamples as plain numbers, names and lists."""
         scores = {name: asdict(score) for name, score in self.scores.items()}
@@ -284,19 +303,6 @@ class Ranking:
 
     def __repr__(self) -> str:
         return f"Ranking({' > '.join(self.scores)})"
-
-
-def align_columns(rows: list[list[str]], width: int | None = None) -> list[str]:
-    """Return the lines of a table with aligned columns; if it is wider than ``width``, intervals go below numbers."""
-    cells = [[cell.split("\n") for cell in row] for row in rows]
-    widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
-    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        return align_columns([[cell.replace(" (", "\n(") for cell in row] for row in rows])
-    return [
-        "  ".join(f"{part:<{size}}" for part, size in zip(line, widths, strict=True)).rstrip()
-        for row in cells
-        for line in zip_longest(*row, fillvalue="")
-    ]
 
 
 def _format_value(statistic: Statistic | None) -> str:

@@ -34,12 +34,12 @@ def find_duplicates(
 ) -> list[list[int]]:
     """Return the groups of rows that are one model.
 
-    Rows are if they agree in all columns of numbers and in all that have a role: the model's name does not count, nor
-    does text without a role, such as the name of a file. With the same checksum it is enough to agree in what is
-    ranked, whatever settings are said to have led to them.
+    Rows are if they agree in the model's name, in all columns of numbers and in all that have a role; text without a
+    role, such as the name of a file, does not count. With the same checksum it is enough to agree in what is ranked,
+    whatever names they have and whatever settings are said to have led to them.
     """
-    roles = {*ranked, *settings}
-    compared = [name for name in columns if name != model and (name in roles or as_numbers(columns[name]) is not None)]
+    roles = {*ranked, *settings, model}
+    compared = [name for name in columns if name in roles or as_numbers(columns[name]) is not None]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row in range(len(columns[ranked[0]])):
         # A missing value equals a missing value, which nan does not.

@@ -21,7 +21,7 @@ app = typer.Typer(
     name="effdeg-lab",
     help="Run the paper's experiments: recipes, runs, sweeps, tables and a report.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # fills paragraphs
 )

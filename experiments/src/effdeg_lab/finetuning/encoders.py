@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
-from effdeg.io import write_atomically
+from effdeg.io import describe_install, write_atomically
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.finetuning.shifts import read_classes
@@ -293,7 +293,7 @@ def _load_model(folder: Path, kind: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ImportError("CLIP needs transformers: pip install 'effdeg-lab[text]'") from error
+        raise ImportError(f"CLIP needs transformers: {describe_install('text', './experiments')}") from error
     if (given := json.loads((folder / "config.json").read_text()).get("model_type")) != "clip":
         raise ValueError(f"{folder} holds a model of the type {given!r}; expected CLIP, with both of its sides.")
     with quiet_transformers():  # or it would report that one of CLIP's encoders is not used

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from effdeg.io import describe_install
 from effdeg_lab.settings import suggest
 
 GAMES = ("starpilot", "dodgeball", "jumper", "fruitbot")
@@ -103,7 +104,8 @@ def import_backend(backend: str) -> ModuleType:
         return importlib.import_module(backend)
     except ImportError as error:
         # The package may be installed without its own requirements: the error says so.
-        missing = ImportError(f"backend={backend!r} has failed ({error}): pip install 'effdeg-lab[{backend}]'")
+        hint = describe_install(backend, "./experiments")
+        missing = ImportError(f"backend={backend!r} has failed ({error}): {hint}")
         missing.missing = backend  # type: ignore[attr-defined]  # for effdeg-lab list
         missing.add_note("To try the recipe without it, on a tiny game of our own: --smoke")
         raise missing from error

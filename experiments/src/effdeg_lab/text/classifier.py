@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from effdeg.io import describe_install
 from effdeg_lab.text.sentences import Sentences
 
 Place = Literal["embeddings", "sum"]
@@ -151,7 +152,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise ImportError("text models need transformers: pip install 'effdeg-lab[text]'") from error
+        raise ImportError(f"text models need transformers: {describe_install('text', './experiments')}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {folder} has no pad token, which texts of different lengths need.")
