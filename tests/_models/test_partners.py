@@ -58,7 +58,7 @@ def test_random_changes_depend_on_the_seed_alone(partners):
 def test_comparisons_do_not_mix_partners():
     measured = [effdeg.measure(make_model(), IMAGES, partners=each, **OPTIONS) for each in (None, changes.mirror)]
     with pytest.raises(ValueError, match="partners: None and mirror"):
-        effdeg.Comparison.of(dict(zip("ab", measured, strict=True)))
+        effdeg.compare(measured)
     models = {"a": make_model(), "b": nn.Sequential(make_model(), nn.Tanh())}
     both = effdeg.compare(models, IMAGES, partners=changes.mirror, **OPTIONS)
     assert both.measurements["a"].settings.partners == "mirror"

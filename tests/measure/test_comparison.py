@@ -386,7 +386,7 @@ def test_different_functions_are_different_outputs(one, other):
         return effdeg.measure(mlp(), X, output=output, **FAST)
 
     with pytest.raises(ValueError, match=r"They differ in output: .* and .*define it once"):
-        effdeg.Comparison.of({"a": measure(one), "b": measure(other)})
+        effdeg.compare({"a": measure(one), "b": measure(other)})
     for same in (one, other):
         assert effdeg.Comparison.of({"a": measure(same), "b": measure(same)}).ranking == ["a", "b"]
     assert effdeg.compare({"a": mlp(), "b": mlp()}, X, output=one, **FAST).ranking == ["a", "b"]
