@@ -388,6 +388,6 @@ def test_different_functions_are_different_outputs(one, other):
     with pytest.raises(ValueError, match=r"They differ in output: .* and .*define it once"):
         effdeg.compare({"a": measure(one), "b": measure(other)})
     for same in (one, other):
-        assert effdeg.Comparison.of({"a": measure(same), "b": measure(same)}).ranking == ["a", "b"]
+        assert effdeg.compare({"a": measure(same), "b": measure(same)}).ranking == ["a", "b"]
     assert effdeg.compare({"a": mlp(), "b": mlp()}, X, output=one, **FAST).ranking == ["a", "b"]
     assert measure(first).settings.output == "first"
