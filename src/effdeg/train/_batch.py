@@ -121,6 +121,10 @@ class TrainingBatch:
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""
         own = self.model_labels
+        # Soft labels have the shape of the outputs, and were made for them.
+        tokens = anchored and _are_tokens(self.labels)
+        if not tokens and not isinstance(own, Tensor):
+            return  # before the framework of a function is asked for, which torch.compile does not trace
         base = base_model(model)
         framework = framework_of(base)
         if isinstance(own, Tensor) and not framework.leaves_out_ignored(base, own):
@@ -129,8 +133,7 @@ class TrainingBatch:
                 "them out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
                 "something else, wrap it in a function that takes them under another name."
             )
-        # Soft labels have the shape of the outputs, and were made for them.
-        if anchored and _are_tokens(self.labels) and framework.shifts_labels(base):
+        if tokens and framework.shifts_labels(base):
             raise ValueError(
                 f"anchor='labels' puts labels where the outputs are, but {type(base).__name__} compares each "
                 "output with the label of the next position, so that tokens are not its labels. Use anchor='self' or "
