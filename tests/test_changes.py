@@ -72,6 +72,7 @@ def test_dropped_tokens_are_neither_first_nor_padding():
         (lambda: changes.noise(-1), "deviation=-1 must be positive"),
         (lambda: changes.compose(changes.mirror, "crop"), "functions of a batch"),
         (lambda: changes.mirror(torch.zeros(5, 8)), "expected one floating-point tensor of images"),
+        (lambda: changes.mirror(IMAGES.permute(0, 2, 3, 1)), "have their channels last"),
         (lambda: changes.mirror((IMAGES, IMAGES)), "expected one floating-point tensor of images"),
         (lambda: changes.drop_tokens(0.1)(IMAGES), "drop_tokens takes token ids"),
     ],

@@ -20,6 +20,8 @@ from effdeg._models.partners import GENERATOR, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
+_CHANNELS = (1, 3, 4)
+
 __all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "shift"]
 
 
@@ -221,7 +223,14 @@ def _check_share(name: str, value: float) -> float:
 
 
 def _change_images(examples: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    return _change_only(examples, change, least=4)
+    def check_and_change(x: Tensor) -> Tensor:
+        if x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
+            raise TypeError(
+                f"images of shape {tuple(x.shape[1:])} have their channels last. Write x.permute(0, 3, 1, 2)."
+            )
+        return change(x)
+
+    return _change_only(examples, check_and_change, least=4)
 
 
 def _change_only(examples: Tree, change: Callable[[Tensor], Tensor], *, least: int) -> Tree:

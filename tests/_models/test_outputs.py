@@ -213,5 +213,41 @@ def test_probabilities_that_were_rounded_or_clamped_are_refused(change):
 
 
 def test_logits_that_are_nearly_probabilities_are_logits():
-    for logits in (lambda x: x.softmax(-1) * 1.02, lambda x: x.softmax(-1) - 0.01):
-        assert effdeg.measure(logits, X, **FAST).value > 0  # no error
+    assert effdeg.measure(lambda x: x.softmax(-1) - 0.01, X, **FAST).value > 0  # no error
+    with pytest.warns(UserWarning, match="as probabilities are"):
+        assert effdeg.measure(lambda x: x.softmax(-1) * 1.02, X, **FAST).value > 0
+
+
+class RoundsWithin(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.model, self.rounding = mlp(), dtype
+
+    def forward(self, x):
+        return self.model(x).to(self.rounding).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_within_a_model_is_noticed(dtype):
+    measured = effdeg.measure(RoundsWithin(dtype), X, **FAST)
+    assert measured.settings.dtype == str(dtype).removeprefix("torch.")
+    with pytest.raises(ValueError, match="They differ in precision"):
+        effdeg.compare([measured, effdeg.measure(mlp(), X, **FAST)])
+
+
+def test_whole_numbers_are_not_taken_for_half_precision():
+    assert effdeg.measure(lambda x: (100 * x).round(), X, output="identity", **FAST).settings.dtype == "float32"
+
+
+def test_rounding_of_large_logits_is_warned_of():
+    with pytest.warns(UserWarning, match=r"the logits \(up to 1e\+06\) are rounded to float32 in steps of about 0.1"):
+        effdeg.measure(lambda x: mlp()(x) + 1e6, X, **FAST)
+
+
+def test_sigmoid_before_softmax_is_warned_of_and_log_softmax_before_sigmoid_is_refused():
+    with pytest.warns(
+        UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities are"
+    ):
+        effdeg.measure(nn.Sequential(mlp(), nn.Sigmoid()), X, **FAST)
+    with pytest.raises(ValueError, match="logarithms of probabilities"):
+        effdeg.measure(nn.Sequential(mlp(), nn.LogSoftmax(-1)), X, output="sigmoid", **FAST)

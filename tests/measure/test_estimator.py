@@ -228,7 +228,11 @@ def test_components_that_are_rounding_noise_do_not_count_in_the_normalized_value
 
 
 class TestProgress:
-    def test_it_is_shown_with_the_models_name(self, capsys):
+    def test_it_is_shown_with_the_models_name(self, capsys, monkeypatch):
+        effdeg.measure(mlp(), data().float(), progress=True, **FAST)
+        assert capsys.readouterr().err == ""  # not a terminal
+        monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, a terminal
+        monkeypatch.setenv("COLUMNS", "200")
         effdeg.measure(mlp(), data().float(), progress=True, **FAST)
         assert "effective degree of Sequential" in capsys.readouterr().err
         effdeg.measure(mlp(), data().float(), progress="my network", **FAST)
@@ -258,3 +262,14 @@ class TestProgress:
         getattr(effdeg, call)(mlp(), data().float(), batch_size=24, progress=True, **settings)
         done = [each for each in seen if each is not None]
         assert done == [2.0 * (batch + 1) for batch in range(20)]
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e9])
+def test_an_offset_does_not_change_the_value(offset):
+    model = mlp().double()
+    plain, moved = (
+        effdeg.measure(lambda x, by=by: model(x) + by, data(), output="identity", damping=1e-6, **FAST)
+        for by in (0.0, offset)
+    )
+    torch.testing.assert_close(moved.per_path, plain.per_path, rtol=1e-4, atol=1e-6)
+    assert moved.spectrum[0] == pytest.approx(offset, rel=1e-2)

@@ -104,3 +104,9 @@ class TestBatches:
 )
 def test_models_are_named(model, name):
     assert effdeg.measure(model, X, paths=2, nodes=6, degree=3).settings.model == name
+
+
+@pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (100.0, False), (1e6, True)])
+def test_inputs_far_from_zero_are_noted(offset, noted):
+    measured = effdeg.measure(lambda x: (x - offset).tanh(), X + offset, paths=4, nodes=12, degree=3)
+    assert any("the inputs (up to 1e+06) differ by" in note for note in measured.warnings()) == noted

@@ -324,3 +324,10 @@ def test_a_tensor_with_as_many_rows_as_there_are_points_is_not_taken_for_the_out
     found = Penalty(anchor="labels")(model, x, y)[1]
     torch.manual_seed(1)
     assert found == Penalty(anchor="labels")(model.linear, x, y)[1]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_an_offset_that_the_damped_fit_counts_is_warned_of(recwarn, offset):
+    model = mlp().double()
+    Penalty(output="identity")(lambda x: model(x) + offset, X)
+    assert [str(each.message)[:26] for each in recwarn] == ["the outputs (about 1e+03) a"[:26]] * (offset > 0)

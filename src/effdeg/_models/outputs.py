@@ -63,11 +63,38 @@ class OutputReader:
         values = _transform(picked, self._output, (points,))
         if points > self._checked:
             _check_no_probabilities(picked.tensor, self._output)
+            _warn_of_rounded_logits(picked.tensor, self._output)
             self._checked = points
-        if self.described.dtype is None:
-            dtype = str(picked.tensor.dtype).removeprefix("torch.")
+            dtype = str(_find_precision(picked.tensor)).removeprefix("torch.")
             self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
         return values.reshape(len(values), -1)
+
+
+def _find_precision(values: Tensor) -> torch.dtype:
+    """Return the precision of outputs: a coarser one than their type if all of them are rounded to it.
+
+    So they are where a model runs in half precision within itself. Whole numbers say nothing.
+    """
+    if values.dtype not in (torch.float32, torch.float64) or values.unique().numel() < _ENOUGH:
+        return values.dtype
+    if not bool((values != values.round()).any()):
+        return values.dtype
+    rounded = (dtype for dtype in (torch.bfloat16, torch.float16) if torch.equal(values.to(dtype).to(values), values))
+    return next(rounded, values.dtype)
+
+
+def _warn_of_rounded_logits(values: Tensor, output: Output) -> None:
+    """Warn if logits are so large that their rounding changes the probabilities."""
+    if output not in ("softmax", "sigmoid") or values.dtype not in (torch.float32, torch.float64):
+        return
+    size = float(values.abs().max())
+    step = size * torch.finfo(values.dtype).eps
+    if 0.01 < step < torch.inf:
+        warnings.warn(
+            f"the logits (up to {size:.2g}) are rounded to {str(values.dtype).removeprefix('torch.')} in steps of "
+            f"about {step:.1g}, which the value counts. Subtract what they have in common, or use dtype=torch.float64.",
+            stacklevel=2,
+        )
 
 
 def check_output(output: Output) -> None:
@@ -254,18 +281,24 @@ def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model"
             f"output='softmax' makes probabilities of logits, but the {whose}'s outputs are probabilities already: "
             f"none is negative, and they sum to 1. {advice}."
         )
-    if output != "sigmoid":
+    if output == "sigmoid" and values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values.exp()):
+        raise ValueError(
+            f"output='sigmoid' makes probabilities of logits, but the {whose}'s outputs are logarithms of "
+            "probabilities that sum to 1, as of log_softmax. Use output='softmax'."
+        )
+    if output not in ("softmax", "sigmoid") or callable(output):
         return
     least, most = (float(bound) for bound in values.detach().aminmax())
     # A last layer that starts at zero returns the same for all examples.
     if not 0 <= least < most <= 1 or values.numel() < _ENOUGH:
         return
+    transform = "torch.sigmoid" if output == "sigmoid" else "lambda logits: logits.softmax(-1)"
     problem = (
-        f"output='sigmoid' makes probabilities of logits, but the {whose}'s outputs are all from {least:.2g} to "
-        f"{most:.2g}, as probabilities are. {advice} if they are; if they are logits, use output=torch.sigmoid."
+        f"output={output!r} makes probabilities of logits, but the {whose}'s outputs are all from {least:.2g} to "
+        f"{most:.2g}, as probabilities are. {advice} if they are; if they are logits, use output={transform}."
     )
     # A single logit of a new network is between 0 and 1 for all examples in a few percent of all cases.
-    if values[0].numel() > 1 or (least < 0.1 and most > 0.9):
+    if output == "sigmoid" and (values[0].numel() > 1 or (least < 0.1 and most > 0.9)):
         raise ValueError(problem)
     warnings.warn(problem, stacklevel=2)
 

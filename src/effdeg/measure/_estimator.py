@@ -67,7 +67,10 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     components = settings.count_components(values.shape[-1])
     if components is not None:
         values = drop_noise(project(values, components), given)
-    coefficients = fit(values, alpha, settings.degree, settings.basis, settings.damping)
+    # Around their mean, which damping would otherwise count: the constant polynomial is the first of every basis.
+    center = values.mean(-2, keepdim=True)
+    coefficients = fit(values - center, alpha, settings.degree, settings.basis, settings.damping)
+    coefficients[..., :1, :] += center
     normalized = effective_degree(coefficients, normalized=True)
     table = PathTable.of({
         "effective_degree": effective_degree(coefficients),

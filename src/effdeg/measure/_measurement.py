@@ -294,7 +294,7 @@ class Measurement:
                 f"({shorten(settings.new_norms)}): the network was not trained, or was saved or loaded without them."
             )
         size = float(self.spectrum[0])
-        if self.value <= settings.degree * settings.damping / settings.nodes * size:  # the rounding of the damped fit
+        if self.value <= settings.degree * torch.finfo(torch.float64).eps * size:  # the rounding of the fit
             yield "the outputs are constant along the paths, up to rounding."
             return
         if problem := describe_ill_conditioning(settings.sampling, settings.nodes, settings.degree):

@@ -102,6 +102,7 @@ class PathRunner:
             total = sum(block.stop - block.start for block in blocks)
             if blocks[0].start == 0:
                 self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
+                self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 self._add_note(
                     warn_of_dependent_rows(
@@ -172,6 +173,19 @@ class PathRunner:
 
     def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
+
+
+def _note_rounded_inputs(first: list[Tensor], second: list[Tensor]) -> str | None:
+    """Return a note if the rounding of inputs is not small against the distance between them."""
+    for one, other in zip(first, second, strict=True):
+        size, distance = float(one.abs().max()), float((one - other).abs().max())
+        if 0 < distance < 1e4 * torch.finfo(one.dtype).eps * size:
+            return (
+                f"the inputs (up to {size:.2g}) differ by {distance:.2g} at most, and are rounded to "
+                f"{str(one.dtype).removeprefix('torch.')}, which looks complex. Subtract their mean, or use float64 "
+                "data and dtype=torch.float64."
+            )
+    return None
 
 
 def split_rows(blocks: list[slice]) -> Iterator[tuple[slice, slice]]:

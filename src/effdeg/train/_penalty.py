@@ -1,6 +1,7 @@
 """The regularizer: the effective degree of a model along paths between the examples of a batch, as a loss term."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -429,9 +430,26 @@ class Penalty(nn.Module):
             along = drop_noise(project(along, components), along)
         coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
         degrees = effective_degree(coefficients, normalized=settings.normalized, weights=settings.weights)
+        # Probabilities are never far from zero.
+        if look and settings.damping > 0 and settings.output not in ("softmax", "sigmoid"):
+            self._warn_of_offset(along.detach(), points.alpha, float(effective_degree(coefficients.detach()).mean()))
         if components is not None and settings.normalized:
             degrees = degrees / share_of_components(along)
         return degrees.mean()
+
+    def _warn_of_offset(self, values: Tensor, alpha: Tensor, degree: float) -> None:
+        """Warn if the damped fit counts how far values are from zero as a noticeable part of their degree."""
+        settings = self.settings
+        constant = values.mean(1, keepdim=True).expand_as(values)
+        coefficients = fit(constant, alpha, settings.degree, settings.basis, settings.damping)
+        counted = float(effective_degree(coefficients).mean())
+        if counted > 0.05 * degree:
+            warnings.warn(
+                f"the outputs (about {float(constant.abs().mean()):.2g}) are far from zero for how little they vary, "
+                f"which the damped fit counts: about {counted:.2g} of the degree, {degree:.2g}. Subtract their mean in "
+                "output=…, or use damping=0.",
+                stacklevel=4,
+            )
 
     def extra_repr(self) -> str:
         """Show the settings that matter most and those that are not the defaults."""
