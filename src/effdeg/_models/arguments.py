@@ -292,11 +292,11 @@ class ItemReader:
 
 def note_possible_masks(inputs: Tree) -> str | None:
     """Return a note on integers that may be a mask but do not have its name, so that they are those of one example."""
-    (_, first), *others = named_tensors(inputs)
+    leaves = named_tensors(inputs)
     names = [
         repr(name)
-        for name, leaf in others
-        if _has_positions_of(first, leaf)
+        for name, leaf in leaves[1:]
+        if _has_positions_of(leaves[0][1], leaf)
         and not leaf.is_floating_point()
         and not is_mask(name, leaf)
         and not re.search("type|segment|label", name)
