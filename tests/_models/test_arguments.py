@@ -159,9 +159,51 @@ def test_what_no_parameter_takes_is_noted():
     assert "of each item of the data, [2] (6,) is not used" in str(measured)
     two = effdeg.measure(mlp(), TensorDataset(X, Y, Y, torch.zeros(N, 3, 2)), **FAST)
     assert "of each item of the data, [2] (), [3] (3, 2) are not used" in str(two)
+    masked = effdeg.measure(mlp(), TensorDataset(X, X > 0, Y), **FAST)
+    assert "of each item of the data, [1] (6,), [2] () are not used" in str(masked)
     # One number per example is no mask.
     assert "[2] () is not used" in str(effdeg.measure(Masked(), TensorDataset(X, Y, Y), **FAST))
     assert not effdeg.measure(mlp(), TensorDataset(X, Y), **FAST).settings.notes
+
+
+@pytest.mark.parametrize(
+    ("model", "entries"),
+    [
+        *((model, (X, X > 0, Y)) for model in (lambda x, labels=None, mask=None: x, lambda x, y=None: x)),
+        *((model, (X, X > 0)) for model in (lambda x, z=None: x, lambda x, *, mask=None: x)),
+        *((lambda x, **more: x, entries) for entries in ((X, X > 0), (X, X > 0, Y))),
+        *((model, (X, e)) for model in (lambda x, *more: x, lambda *given: given[0]) for e in (X > 0, EXTRA)),
+    ],
+)
+def test_a_mask_is_not_taken_for_labels(model, entries):
+    with pytest.raises(TypeError, match=r"\[0\] \(6,\), \[1\] \(6,\).*not clear which entries are inputs"):
+        effdeg.measure(model, TensorDataset(*entries), **FAST)
+
+
+@pytest.mark.parametrize("model", [mlp(), torch.tanh, lambda x, y=None: x, lambda x, flag=False: x])
+@pytest.mark.parametrize("labels", [X > 0, EXTRA, Y > 0], ids=["booleans", "floats", "one boolean"])
+def test_a_model_of_one_input_takes_pairs_with_any_labels(model, labels):
+    measured = effdeg.measure(model, TensorDataset(X, labels), **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(model, X, **FAST).per_path)
+    assert "of each item" not in str(measured)
+
+
+def test_a_mask_is_passed_by_a_keyword_of_its_name():
+    net, mask = mlp(), X > 0
+    measured = effdeg.measure(lambda x, *, mask=None: net(x * mask), TensorDataset(X, mask, Y), **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(Masked(), {"x": X, "mask": mask}, **FAST).per_path)
+    assert "passed to the model: x, mask" in str(measured)
+
+
+def test_names_that_match_no_parameter_are_noted(bert):
+    note = "'mask' matches no parameter of BertForSequenceClassification by name; it may ignore it."
+    wrong = {"input_ids": IDS, "mask": MASK}
+    for data in (wrong, [{**{k: v[i] for k, v in wrong.items()}, "labels": 0} for i in range(N)]):
+        assert note in str(effdeg.measure(bert, data, **AT))
+    assert "no parameter" not in str(effdeg.measure(bert, NAMED, **AT))
+    assert "no parameter" not in str(
+        effdeg.measure(lambda **given: bert(**given), NAMED, **FAST | {"at": bert.bert.embeddings})
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from functools import partial
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
 from tests.models import mlp
@@ -164,6 +165,40 @@ def test_proxies_are_those_of_each_model_alone():
         assert found.to_dict()["proxies"][name]["confidence"]["value"] == expected["confidence"].value
         assert expected["margin@10"].estimate in str(found)
     assert found.rows()[0][4:] == names
+
+
+class Targeted(Scaled):
+    """A model with an optional second input, which changes its outputs."""
+
+    def forward(self, x, t=None):
+        return super().forward(x) * (1 if t is None else 1 + t.view(-1, 1))
+
+
+@pytest.mark.parametrize("make", [lambda: mlp(seed=1), lambda: Targeted(3.0)], ids=["sequential", "optional input"])
+def test_labels_are_not_passed_to_the_model(make):
+    labels, models = torch.arange(30) % 4, {"a": make(), "b": mlp()}
+    pairs = TensorDataset(X, labels)
+    expected = effdeg.proxies.confidence(models["a"], X).value
+    for data in (X, pairs, DataLoader(pairs, batch_size=7), [(x, int(y)) for x, y in pairs]):
+        assert effdeg.proxies.confidence(models["a"], data).value == expected
+        found = effdeg.compare(models, data, proxies=["confidence"], **FAST)
+        assert found.proxies["a"]["confidence"].value == expected
+
+
+@pytest.mark.parametrize("proxy", ["confidence", "margin@10"], ids=["without labels", "with labels"])
+def test_masks_count_in_proxies_and_beside_them(proxy):
+    torch.manual_seed(0)
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=40, initializer_range=0.8, **small)
+    models = {name: transformers.BertForSequenceClassification(config).eval() for name in ("a", "b")}
+    mask = (torch.arange(7) < torch.randint(2, 7, (20, 1))).long()
+    ids, labels, at = torch.randint(3, 40, (20, 7)) * mask, torch.arange(20) % 2, "bert.embeddings"
+    named = {"input_ids": ids, "attention_mask": mask}
+    found = effdeg.compare(models, TensorDataset(ids, mask, labels), proxies=[proxy], at=at, **FAST)
+    for name, model in models.items():
+        expected = effdeg.proxies.evaluate(model, (named, labels), cross_entropy, names=[proxy], at=at, **FAST)
+        assert found.proxies[name][proxy].value == pytest.approx(expected[proxy].value, rel=1e-6)
+        assert found.measurements[name].value == effdeg.measure(model, named, at=at, **FAST).value
 
 
 def test_a_tuple_holds_arguments_for_proxies_too():

@@ -161,8 +161,10 @@ def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_
     expected = proxies.jacobian_norm(model, (arguments, None)).value
     with pytest.warns(UserWarning, match="the first 2 entries are passed to the model: input1, input2"):
         assert proxies.jacobian_norm(model, arguments).value == expected
-    with pytest.raises(TypeError, match="missing") as caught:
+    with pytest.raises(TypeError, match="not clear which entries are inputs"):
         proxies.jacobian_norm(lambda *given: model(*given), arguments)
+    with pytest.raises(TypeError, match="missing") as caught:
+        proxies.jacobian_norm(lambda *given: model(*given), (X[:, :3], Y))
     assert "((first, second), labels)" in caught.value.__notes__[0]
 
 

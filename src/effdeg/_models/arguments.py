@@ -33,6 +33,19 @@ class Parameter(NamedTuple):
         return self.name in LABELS
 
 
+class Signature(NamedTuple):
+    """What a model's forward function takes."""
+
+    parameters: list[Parameter] | None = None  # by position; None if their names or number are not known
+    keywords: tuple[Parameter, ...] = ()  # by name alone
+    more_arguments: bool = False  # *args
+    more_keywords: bool = False  # **kwargs
+
+    def named(self) -> list[Parameter]:
+        """Return the parameters with known names."""
+        return [*(self.parameters or ()), *self.keywords]
+
+
 class DataNote(UserWarning):
     """Tensors of the data are not used, or their use was inferred."""
 
@@ -47,20 +60,24 @@ class Item(NamedTuple):
 
 def find_parameters(model: object) -> list[Parameter] | None:
     """Return the parameters that take a model's positional arguments; None if their names or number are not known."""
+    return _find_signature(model).parameters
+
+
+def _find_signature(model: object) -> Signature:
     if not isinstance(model, nn.Module):
         return _read_signature(model)
     # A wrapper such as PEFT's may pass on whatever it is given.
-    found = (_read_signature(module) for module in dict.fromkeys((as_module(model), base_model(model))))
-    return next((parameters for parameters in found if parameters is not None), None)
+    found = [_read_signature(module) for module in dict.fromkeys((as_module(model), base_model(model)))]
+    return next((signature for signature in found if signature.parameters is not None), found[-1])
 
 
-def _read_signature(model: Any) -> list[Parameter] | None:
+def _read_signature(model: Any) -> Signature:
     if isinstance(model, torch.jit.ScriptModule):
         script: Any = model.forward
         arguments = script.schema.arguments[1:]
-        return [
+        return Signature([
             Parameter(each.name, *_describe_default(each.default_value, each.has_default_value())) for each in arguments
-        ]
+        ])
     try:
         if isinstance(model, nn.Module):
             # By the class, since the function may be replaced on an object while it is trained.
@@ -68,15 +85,23 @@ def _read_signature(model: Any) -> list[Parameter] | None:
         else:
             parameters = list(inspect.signature(model).parameters.values())
     except (TypeError, ValueError):  # some builtins have none
-        return None
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return None
-    by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return [
-        Parameter(each.name, *_describe_default(each.default, each.default is not each.empty))
-        for each in parameters
-        if each.kind in by_position
-    ]
+        return Signature()
+
+    def select(*kinds: object) -> list[Parameter]:
+        return [
+            Parameter(each.name, *_describe_default(each.default, each.default is not each.empty))
+            for each in parameters
+            if each.kind in kinds
+        ]
+
+    kind = inspect.Parameter
+    more = bool(select(kind.VAR_POSITIONAL))
+    return Signature(
+        None if more else select(kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD),
+        tuple(select(kind.KEYWORD_ONLY)),
+        more_arguments=more,
+        more_keywords=bool(select(kind.VAR_KEYWORD)),
+    )
 
 
 def _describe_default(default: object, exists: bool) -> tuple[bool, bool]:
@@ -113,13 +138,15 @@ class ItemReader:
     A mapping has labels by name (:data:`LABELS`); what is no tuple is inputs alone, and so is the entry of ``(x,)``. In
     a tuple ``(x, …)`` the entries behind the first are, in this order: the arguments that the model requires; one
     further input, if the model has a parameter for it; and labels. A pair is ``(inputs, labels)`` unless its second
-    entry has the shape of a mask and the model's second parameter is one.
+    entry has the shape of a mask and the model's second parameter is one. A mask of booleans is refused rather than
+    taken for labels where the model may have a parameter for it.
     """
 
     def __init__(self, model: object) -> None:
         # Not the model itself, since processes that load data get a copy of this.
         self._name = type(as_module(model) or model).__name__
-        self._parameters = find_parameters(model)
+        self._signature = _find_signature(model)
+        self._parameters = self._signature.parameters
 
     def __call__(self, item: Any) -> Item:
         """Divide a batch of items into what the model is called with, and labels.
@@ -128,7 +155,8 @@ class ItemReader:
             TypeError: If an entry may be an input of the model or labels.
         """
         if isinstance(item, Mapping):
-            return Item(*split_labels(item))
+            inputs, labels = split_labels(item)
+            return Item(inputs, labels, self._note_unknown(inputs))
         if not is_plain_tuple(item):
             return Item(item)
         if len(item) == 1 or is_plain_tuple(item[0]) or isinstance(item[0], Mapping):  # complete inputs
@@ -137,7 +165,8 @@ class ItemReader:
         # Without these the model cannot be called.
         required = next((i for i, each in enumerate(known) if not each.required or each.is_label), len(known))
         count = max(1, min(required, len(item)))
-        further = [each for each in known[count:] if each.takes_tensor and not each.is_label]
+        masks = [each for each in self._signature.keywords if each.is_mask]
+        further = [each for each in (*known[count:], *masks) if each.takes_tensor and not each.is_label]
         rest = item[count:]
         if not rest:
             return self._use(item, count)
@@ -203,20 +232,55 @@ class ItemReader:
                 note = _note_passed(named)
             inputs = named if any("mask" in name.lower() for name in named) else inputs
         labels, *unused = item[count:] or [None]
+        used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
+        if any(self._may_take(item, entry, used) for entry in item[count:]):
+            raise self._unclear(item)
         if tensors(unused):
-            shapes = _describe_entries({f"[{place}]": entry for place, entry in enumerate(item) if place > count})
-            note = f"of each item of the data, {shapes} {'is' if len(unused) == 1 else 'are'} not used."
-        return Item(inputs, labels, note)
+            # What has the positions of the inputs is hardly the labels if more follows.
+            first = count if _has_positions_of(item[0], labels) else count + 1
+            shapes = _describe_entries({f"[{place}]": entry for place, entry in enumerate(item) if place >= first})
+            note = (
+                f"of each item of the data, {shapes} {'is' if first == len(item) - 1 else 'are'} not used by the model."
+            )
+        return Item(inputs, labels, note or self._note_unknown(inputs))
+
+    def _may_take(self, item: Sequence[Any], entry: Any, used: Collection[str]) -> bool:
+        """Return whether an entry that is not passed to the model may be a mask, or another input, that it takes."""
+        signature = self._signature
+        if not _has_positions_of(item[0], entry):
+            return False
+        if entry.dtype != torch.bool:
+            return signature.more_arguments and entry.is_floating_point()
+        # The second entry of a pair can be labels that the model has a parameter for.
+        free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
+        return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
+
+    def _note_unknown(self, inputs: Tree) -> str | None:
+        """Return a note on inputs by names that no parameter has, if the model takes any."""
+        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._parameters:
+            return None
+        known = [each.name for each in self._signature.named()]
+        unknown = [repr(name) for name in inputs if name not in known]
+        if not unknown:
+            return None
+        matches, them = ("matches", "it") if len(unknown) == 1 else ("match", "them")
+        return (
+            f"of each item of the data, {', '.join(unknown)} {matches} no parameter of {self._name} by name; it may "
+            f"ignore {them}."
+        )
 
     def _unclear(self, item: Sequence[Any]) -> TypeError:
         if self._parameters is None:
-            takes, (first, *names) = (
-                f"the names of the parameters of the model ({self._name}) are not known",
-                ("x", "mask"),
+            takes = (
+                f"the names of the parameters of the model ({self._name}) are not known. Write a function with named "
+                "parameters around it"
             )
+            first, names = "x", ["mask"]
         else:
-            first, *names = (each.name for each in self._parameters if not each.is_label)
-            takes = f"{self._name} takes {shorten([each.name for each in self._parameters], 5)}"
+            known = self._signature.named()
+            first, *names = [each.name for i, each in enumerate(known) if i == 0 or not each.is_label] or ["x"]
+            takes = f"{self._name} takes {shorten([each.name for each in known], 5)}"
+            takes += " and any keywords" if self._signature.more_keywords else ""
         names = sorted(names, key=lambda name: "mask" not in name)[: max(1, len(item) - 2)]
         entries = ", ".join(f"{name!r}: …" for name in (first, *names))
         return TypeError(
@@ -228,11 +292,11 @@ class ItemReader:
 
 def note_possible_masks(inputs: Tree) -> str | None:
     """Return a note on integers that may be a mask but do not have its name, so that they are those of one example."""
-    (_, first), *others = named_tensors(inputs)
+    leaves = named_tensors(inputs)
     names = [
         repr(name)
-        for name, leaf in others
-        if _has_positions_of(first, leaf)
+        for name, leaf in leaves[1:]
+        if _has_positions_of(leaves[0][1], leaf)
         and not leaf.is_floating_point()
         and not is_mask(name, leaf)
         and not re.search("type|segment|label", name)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -12,13 +12,13 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from effdeg._models.arguments import DataNote
 from effdeg._models.examples import Examples, as_examples, split_labels
 from effdeg._models.inference import Model, seed_everything
 from effdeg._utils.checks import check_count
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
-from effdeg._utils.tree import Tree
 from effdeg.measure._estimator import measure
 from effdeg.measure._measurement import Measurement
 from effdeg.measure._path_runner import model_name
@@ -299,7 +299,7 @@ def compare(
     progress = settings.pop("progress", False)
     # An iterable of batches can be read only once; a loader may draw.
     with seed_everything(check_count("seed", settings.get("seed", 0), least=0)):
-        examples, labeled = _read_examples(inputs, names)
+        examples = _read_examples(inputs, names)
     # One path of each shows what cannot be compared, before hours are spent on it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -308,7 +308,7 @@ def compare(
             with naming(name):
                 first[name] = measure(model, examples, **settings | {"paths": 1})
         check_comparable(first)
-    tables = _evaluate(named, labeled, names, settings | {"examples": proxy_examples}) if names else {}
+    tables = _evaluate(named, examples, names, settings | {"examples": proxy_examples}) if names else {}
     for number, (name, model) in enumerate(named.items(), start=1):
         title = f"{name} ({number}/{len(named)})"
         with naming(name):
@@ -341,22 +341,8 @@ def _rank(
     return Comparison({name: measurements[name] for name in ranking}, normalized, tables)
 
 
-@dataclass(frozen=True)
-class _View:
-    """Examples that are read as something else."""
-
-    examples: Examples
-    read: Callable[[Tree], Tree]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def fetch(self, indices: Sequence[int]) -> Tree:
-        return self.read(self.examples.fetch(indices))
-
-
-def _read_examples(inputs: Any, proxies: Sequence[str]) -> tuple[Examples, Examples]:
-    """Return the examples without labels, and as pairs of inputs and labels for proxies; None if none needs labels."""
+def _read_examples(inputs: Any, proxies: Sequence[str]) -> Examples:
+    """Read the examples, with labels if a proxy needs them; what else their entries are depends on the model."""
     from effdeg.proxies._registry import check_names, find_needs
 
     check_names(proxies)
@@ -368,8 +354,7 @@ def _read_examples(inputs: Any, proxies: Sequence[str]) -> tuple[Examples, Examp
                 "effdeg.proxies.evaluate."
             )
     if "labels" not in needs:
-        examples = as_examples(inputs)
-        return examples, _View(examples, lambda batch: (batch, None))
+        return as_examples(inputs)
     # A tensor, or a tuple or dict of them, holds the arguments of the model.
     arguments = isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__")
     labeled = as_examples(inputs, labeled=not arguments)
@@ -378,7 +363,7 @@ def _read_examples(inputs: Any, proxies: Sequence[str]) -> tuple[Examples, Examp
             f"proxies={needs['labels']!r} needs labels, and the inputs hold none: give a data set or loader of inputs "
             "with labels, such as torch.utils.data.TensorDataset(images, labels)."
         )
-    return _View(labeled, lambda batch: split_labels(batch)[0]), labeled
+    return labeled
 
 
 def _evaluate(
@@ -391,7 +376,8 @@ def _evaluate(
     found = {}
     for name, model in models.items():
         others = [other for other in models.values() if other is not model] if "disagreement" in names else None
-        with naming(name):
+        with naming(name), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataNote)  # the measurement has it
             found[name] = evaluate(model, data, cross_entropy, names=names, others=others, **options)
     return found
 
