@@ -347,7 +347,10 @@ class Job:
         A finished run stays finished, except if the error came ``after_finish`` in the run itself.
         """
         with suppress(BusyError, FinishedError), closing(self):
-            self._acquire() if after_finish else self.claim()
+            if after_finish:
+                self._acquire()
+            else:
+                self.claim()
             end = to_json({"stopped": True} if text is None else {"failure": text}).encode() + b"\n"
             # Rewritten, not appended: a kill may have cut off the last line.
             write_atomically(self.file, b"".join([*_read_lines(self.file), end]))
