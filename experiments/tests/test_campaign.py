@@ -38,14 +38,14 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 def read_counts(out):
-    """Return the finished, failed and remaining runs of each sweep."""
-    rows = [line.split()[-3:] for line in out.splitlines() if "--seeds" in line and "of" not in line.split()[:2]]
+    """Return all, the finished, the failed and the remaining runs of each sweep."""
+    rows = [line.split()[-4:] for line in out.splitlines() if "--seeds" in line and "of" not in line.split()[:2]]
     return [tuple(map(int, row)) for row in rows]
 
 
 def test_a_campaign_ends_where_all_is_finished_and_does_nothing_then(run, monkeypatch, tmp_path):
     code, out, _ = run(LINES)
-    assert (code, read_counts(out)) == (0, [(2, 0, 0), (1, 0, 0)])
+    assert (code, read_counts(out)) == (0, [(2, 2, 0, 0), (1, 1, 0, 0)])
     runs = RunFolder(tmp_path / "effdeg-runs")
     assert all(each and each.finished for each in runs.find_all([Toy(seed=0), Toy(seed=1), Toy(seed=2, epochs=6)]))
     monkeypatch.setattr("subprocess.Popen", lambda *_: pytest.fail("nothing is left to run"))
@@ -65,18 +65,18 @@ def test_it_stops_when_told_to_and_says_what_is_left(run, monkeypatch, tmp_path)
     thread.start()
     code, out, _ = run(LINES.replace("--seeds 0-1", "--seeds 0-1 --set epochs=5"))
     thread.join()
-    assert (code, read_counts(out)) == (REQUEUE, [(0, 0, 2), (0, 0, 1)])
+    assert (code, read_counts(out)) == (REQUEUE, [(2, 0, 0, 2), (1, 0, 0, 1)])
     assert RunFolder(tmp_path / "effdeg-runs").find(Toy(seed=0, epochs=5)).stopped
 
 
 def test_a_budget_that_is_spent_ends_it(run):
     code, out, _ = run(LINES, "--seconds", "0")
-    assert (code, read_counts(out)) == (REQUEUE, [(0, 0, 2), (0, 0, 1)])
+    assert (code, read_counts(out)) == (REQUEUE, [(2, 0, 0, 2), (1, 0, 0, 1)])
 
 
 def test_failed_runs_do_not_stop_it(run):
     code, out, _ = run(f"{NAME} --method broken --seeds 0 --no-tune\n{NAME} --method plain --seeds 0 --no-tune")
-    assert (code, read_counts(out)) == (1, [(0, 1, 1), (1, 0, 0)])
+    assert (code, read_counts(out)) == (1, [(1, 0, 1, 1), (1, 1, 0, 0)])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,7 @@ def test_failed_runs_do_not_stop_it(run):
         (f"{NAME} --metod plain", "--metod"),
         (f"{NAME} --method plin", "'plin' is not a method"),
         (f"{NAME}\n{NAME} --runs here", "--runs belongs to the campaign"),
+        (f"{NAME}\n{NAME} --set 'lr=1", "No closing quotation"),
     ],
 )
 def test_every_line_is_checked_before_anything_starts(run, lines, message, tmp_path):

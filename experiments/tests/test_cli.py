@@ -32,6 +32,13 @@ def run(settings, job):
     if settings.regularizer == "plain":
         job.finish({"test_accuracy": 1 / (2 + settings.seed), "effective_degree": {"value": 2.5, "stderr": 0.25}})
 
+def run_on(settings, job):
+    job.start()
+    job.finish({"x": float("nan"), "degree": {"value": float("inf"), "stderr": 1.0}})
+    if settings.seed:
+        raise ValueError("after the end\\nof the run")
+
+LATE = replace(RECIPE, run=run_on)
 RECIPE = replace(RECIPE, title="of my own [x]", run=run)
 KEY = replace(RECIPE, run=lambda settings, job: {}["no such key"])
 """
@@ -258,9 +265,27 @@ def test_an_experiment_of_ones_own(run, own):
     assert "of my own [x]" in run("show", own)[1]
 
 
+def test_a_number_that_is_not_finite_is_shown(run, own):
+    out = run("run", "own_lab:LATE")[1]
+    assert re.search("^x +not finite *$", out, re.MULTILINE)
+    assert re.search("^degree +not finite ± 1 *$", out, re.MULTILINE)
+
+
+def test_an_error_after_the_summary_fails_the_run(run, own):
+    for _ in range(2):  # the second time it is not taken for finished
+        code, _, err = run("run", "own_lab:LATE", "--seed", 1)
+        assert (code, "after the end" in err) == (2, True)
+        out = run("status")[1]
+        assert "own_lab:LATE/plain-1: ValueError: after the end" in out
+        (found,) = json.loads(run("status", "--json")[1])
+        assert (found["state"], found["summary"]) == ("failed", None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["run", NAME, "--seed", "-1"], "--seed -1 is not a whole number of at least 0."),
+        (["campaign", "nowhere.txt"], "nowhere.txt cannot be read: No such file or directory. Name a text file"),
         (["run", "toi"], "'toi' is not a recipe. Did you mean 'toy'"),
         (["show", "own_lab:RECIPES"], "own_lab has no 'RECIPES'. Did you mean 'RECIPE'"),
         (["run", NAME, "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),

@@ -61,6 +61,12 @@ def test_curves_of_one_run(job, tmp_path, capsys):
     assert rows["test accuracy"][2:] == ["▁█", "0.25", "0.5"]
     assert rows["degree"][1:] == ["▁▁", "3", "3"]
     assert "seconds" not in rows
+    assert "no number" not in out
+    job.log({"step": 30, "degree": {"value": math.nan, "stderr": 1.0}, "loss": math.inf})
+    command("curve", NAME, "--runs", str(tmp_path))
+    out = capsys.readouterr().out
+    assert "degree: no number in 1 of 3 evaluations\nloss: no number in 1 of 3 evaluations\n" in out
+    assert "accuracy: no number" not in out  # it was not evaluated
     command("curve", NAME, "--seed", "1", "--runs", str(tmp_path), code=2)
     assert "has no run of toys:RECIPE --seed 1 that was evaluated" in " ".join(capsys.readouterr().err.split())
     command("curve", NAME, "--method", RECIPE.methods[0].name + "s", "--runs", str(tmp_path), code=2)

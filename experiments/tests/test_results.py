@@ -171,6 +171,11 @@ def test_a_number_that_is_nan_in_one_seed_leaves_its_difference_undecided_and_a_
     (results,) = collect(METHODS, runs)
     found = results.difference(results.find("ed"), key="extra.loss")
     assert (found.value, found.reason, found.interval is None) == (pytest.approx(1.7), "", False)
+    runs[4].summary["extra"]["loss"] = 1.1  # as far from its pair as the first
+    (results,) = collect(METHODS, runs)
+    found = results.difference(results.find("ed"), key="extra.loss")
+    reason = "Baseline: 2 of 3 seeds; 1 without extra.loss; the seeds agree to the last digit"
+    assert found == (pytest.approx(1.0), None, reason)
 
 
 def test_the_failed_runs_of_a_pool_are_counted_at_their_point_of_the_grid():

@@ -129,6 +129,34 @@ def test_a_run_that_is_set_aside_starts_anew(tmp_path, job, finished):
     assert (tmp_path / "toy" / "plain-0.jsonl.old").read_text() == before
     assert again.start() is None
     assert (again.file, again.read().metrics) == (job.file, [])
+    for number in (2, 3):
+        again.finish({"number": number})
+        again.set_aside()
+        again.start()
+    kept = [read_run(tmp_path / "toy" / f"plain-0.jsonl.old{number}").summary for number in (2, 3)]
+    assert kept == [{"number": 2}, {"number": 3}]
+    assert (tmp_path / "toy" / "plain-0.jsonl.old").read_text() == before
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (None, ""),
+        ("killed by SIGKILL", "killed by SIGKILL"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nValueError: first\n\nlast', "ValueError: first"),
+        (
+            "Traceback (most recent call last):\n  a\nKeyError: 1\n\nDuring handling …:\n\n"
+            "Traceback (most recent call last):\n  b\nOSError: then\n  indented",
+            "OSError: then",
+        ),
+    ],
+)
+def test_the_error_of_a_run_is_its_type_and_its_first_line(tmp_path, failure, error):
+    job = make_job(tmp_path)
+    job.start()
+    job.fail(failure)
+    assert job.read().error == error
 
 
 @pytest.mark.parametrize("key", ["summary", "failure", "stopped", "metrics"])

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from effdeg_lab.made_up import make_text_model
+from effdeg_lab.made_up import make_text_model, write_clip, write_text_model
 from effdeg_lab.text.classifier import TextClassifier, check_folder, load_classifier, tokenize
 from effdeg_lab.text.sentences import load_task
 
@@ -175,11 +175,13 @@ def test_a_folder_becomes_a_classifier_and_tokens(folder, tmp_path):
     assert one.eval()(train).shape == (2, 3)
 
 
-def test_loading_says_nothing_and_leaves_the_settings_of_transformers(folder, capfd):
+def test_loading_and_making_up_say_nothing_and_leave_the_settings_of_transformers(folder, capfd, tmp_path):
     logging = transformers.utils.logging
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     capfd.readouterr()
     load_classifier(folder, classes=3)
+    write_text_model(tmp_path / "text")
+    write_clip(tmp_path / "clip")
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 

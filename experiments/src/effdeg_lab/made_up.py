@@ -25,6 +25,7 @@ from effdeg_lab.finetuning.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.finetuning.pacs import DOMAINS
 from effdeg_lab.finetuning.shifts import read_classes
 from effdeg_lab.models import PRETRAINED
+from effdeg_lab.text.classifier import quiet_transformers
 from effdeg_lab.text.sentences import LAYOUTS
 
 _TRAIN, _TEST = 400, 40
@@ -191,7 +192,8 @@ def write_text_model(folder: Path) -> None:
     """Write a tiny BERT and its tokenizer."""
     import transformers
 
-    make_text_model().save_pretrained(folder)
+    with quiet_transformers():
+        make_text_model().save_pretrained(folder)
     write(folder / "vocab.txt", "\n".join(_WORDS).encode())
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
 
@@ -240,7 +242,8 @@ def write_clip(folder: Path) -> None:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter.mul_(20)
-    model.save_pretrained(folder)
+    with quiet_transformers():
+        model.save_pretrained(folder)
 
 
 def _make_cifar10(folder: Path) -> None:

@@ -59,7 +59,7 @@ class Difference(NamedTuple):
 
     value: float
     interval: tuple[float, float] | None
-    reason: str = ""  # the seeds that failed, if any
+    reason: str = ""  # why there is no interval, except for a single seed
 
     @classmethod
     def of(cls, one: Mapping[int, float], other: Mapping[int, float], *, comparisons: int = 1) -> "Difference":
@@ -73,7 +73,7 @@ class Difference(NamedTuple):
         count = min(side.count for side in sides)  # conservative where the variances differ
         stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
         if count == 1 or stderr < 1e-12:
-            return cls(value, None)
+            return cls(value, None, "" if count == 1 else "the seeds agree to the last digit")
         margin = float(student.ppf(1 - 0.025 / comparisons, count - 1)) * stderr
         return cls(value, (value - margin, value + margin))
 
@@ -107,11 +107,18 @@ class MethodRuns:
 
     def describe_failed(self, key: str | None = None) -> str:
         """Return how many runs failed, or ended with NaN under this key: ``ED: 3 of 5 seeds; 2 failed``, or nothing."""
-        failed = [*self.failed, *(run for run in self.runs if key is not None and run.is_nan(key))]
+        nan = () if key is None else (run for run in self.runs if run.is_nan(key))
+        return self._describe_lost(len([*self.failed, *nan]), "failed")
+
+    def describe_missing(self, key: str) -> str:
+        """Return how many runs have nothing under this key: ``ED: 3 of 5 seeds; 2 without x``, or nothing."""
+        missing = [run for run in self.runs if math.isnan(run.value(key)) and not run.is_nan(key)]
+        return self._describe_lost(len(missing), f"without {key}")
+
+    def _describe_lost(self, lost: int, how: str) -> str:
         total = len(self.runs) + len(self.failed)
         unit = "seeds" if len({run.seed for run in (*self.runs, *self.failed)}) == total else "runs"
-        said = f"{self.method.title}: {total - len(failed)} of {total} {unit}; {len(failed)} failed"
-        return said if failed else ""
+        return f"{self.method.title}: {total - lost} of {total} {unit}; {lost} {how}" if lost else ""
 
     def values(self, key: str) -> "pd.Series[float]":
         """Return one number of each summary by seed, nan where a run lacks it."""
@@ -195,13 +202,9 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """One sentence for each method of which runs failed, with the last line of an error."""
+        """One sentence for each method of which runs failed, with an error."""
         needs = f"it has no {self.recipe.study.needs}, or that is not a number"
-        return [
-            f"{each.describe_failed()}: {(each.failed[-1].failure or needs).strip().splitlines()[-1]}"
-            for each in self.methods
-            if each.failed
-        ]
+        return [f"{each.describe_failed()}: {each.failed[-1].error or needs}" for each in self.methods if each.failed]
 
     @property
     def different_code(self) -> list[str]:
@@ -278,7 +281,12 @@ class Results:
             return None
         failed = "; ".join(filter(None, (each.describe_failed(key) for each in (one, other))))
         difference = Difference.of(*values) if all(values) else None
-        return Difference(difference.value if difference else math.nan, None, failed) if failed else difference
+        if failed:
+            return Difference(difference.value if difference else math.nan, None, failed)
+        if difference is None or difference.interval is not None:
+            return difference
+        missing = (each.describe_missing(key) for each in (one, other))
+        return difference._replace(reason="; ".join(filter(None, (*missing, difference.reason))))
 
 
 def _write_seeds(seeds: Sequence[int]) -> str:

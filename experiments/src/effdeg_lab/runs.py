@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,14 @@ class Run:
     def finished(self) -> bool:
         """Whether the run has a summary."""
         return self.summary is not None
+
+    @property
+    def error(self) -> str:
+        """The type of the error that ended its last attempt, with the first line of its message; empty if none did."""
+        lines = (self.failure or "").strip().splitlines() or [""]
+        starts = [number for number, line in enumerate(lines) if line == "Traceback (most recent call last):"]
+        after = lines[starts[-1] + 1 :] if starts else []
+        return next((line for line in after if not line.startswith(" ")), lines[-1])
 
     @property
     def seed(self) -> int:
@@ -265,11 +274,15 @@ class Job:
         write_atomically(self.runs.name_claim(self.file), claim.encode())
 
     def set_aside(self) -> None:
-        """Rename the run's file to ``.jsonl.old``, so that it starts anew; raise BusyError if a process works on it."""
+        """Rename the run's file to ``.jsonl.old``, so that it starts anew; raise BusyError if a process works on it.
+
+        If that name is taken, it becomes ``.jsonl.old2``, and so on.
+        """
         with closing(self):
             self._acquire()
             if self._find() is not None:
-                self.file.replace(self.file.with_name(f"{self.file.name}.old"))
+                names = (self.file.with_name(f"{self.file.name}.old{number}") for number in chain([""], count(2)))
+                self.file.rename(next(name for name in names if not name.exists()))
                 self._delete_checkpoints()
             self._find()
 
@@ -328,10 +341,16 @@ class Job:
             self.folder.rmdir()  # fails unless empty
         self.close()
 
-    def fail(self, text: str | None) -> None:
-        """Record the error that ended the run (None if it was asked to stop), unless another process took it over."""
+    def fail(self, text: str | None, *, after_finish: bool = False) -> None:
+        """Record the error that ended the run (None if it was asked to stop), unless another process took it over.
+
+        A finished run stays finished, except if the error came ``after_finish`` in the run itself.
+        """
         with suppress(BusyError, FinishedError), closing(self):
-            self.claim()
+            if after_finish:
+                self._acquire()
+            else:
+                self.claim()
             end = to_json({"stopped": True} if text is None else {"failure": text}).encode() + b"\n"
             # Rewritten, not appended: a kill may have cut off the last line.
             write_atomically(self.file, b"".join([*_read_lines(self.file), end]))

@@ -89,10 +89,13 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
             raise
         except Exception as error:
             text = None if isinstance(error, StoppedError) else traceback.format_exc()
+            after_finish = not any(job.claimed for job in jobs)  # otherwise the error is of those that are not finished
             for job in jobs if first else ():
                 with suppress(OSError):  # raise the error itself, even if it cannot be recorded
                     if job.claimed:  # has not finished or failed before
                         job.fail(text)
+                    elif after_finish and text is not None and (known := job.read()) and known.finished:
+                        job.fail(text, after_finish=True)
             raise
 
 

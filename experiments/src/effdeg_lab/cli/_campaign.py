@@ -81,9 +81,12 @@ def campaign(
     left = [count.total() - count["finished"] for count in counts]
     print_rich(
         make_table(
-            ("sweep", "finished", "failed", "left"),
+            ("sweep", "runs", "finished", "failed", "left"),
             [
-                [escape(shlex.join(each.arguments)), str(count["finished"]), str(count["failed"]), str(number)]
+                [
+                    escape(shlex.join(each.arguments)),
+                    *map(str, (count.total(), count["finished"], count["failed"], number)),
+                ]
                 for each, count, number in zip(sweeps, counts, left, strict=True)
             ],
         )
@@ -96,11 +99,16 @@ def _read(file: Path, data: Path | None) -> list[_Sweep]:
     """Read and check all sweeps of a campaign."""
     from effdeg_lab.recipe import find_recipe
 
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{file} cannot be read: {reason}. Name a text file with a sweep per line.") from error
     sweeps = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        if not (arguments := shlex.split(line, comments=True)):
-            continue
+    for number, line in enumerate(lines, start=1):
         try:
+            if not (arguments := shlex.split(line, comments=True)):
+                continue
             options = _parse(arguments)
             if twice := [name for name in _OF_CAMPAIGNS if f"--{name}" in arguments]:
                 raise ValueError(f"--{twice[0]} belongs to the campaign: effdeg-lab campaign {file} --{twice[0]} …")

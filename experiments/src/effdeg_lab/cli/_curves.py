@@ -1,6 +1,7 @@
 """Look at how runs went: ``curve``."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,8 @@ def curve(
         state = get_state(run)
         print_rich(f"[bold]{escape(run.name)}[/]: {state}{describe_progress(run) if state == 'running' else ''}")
         print_rich(make_table(("", f"{len(run.metrics)} evaluations", "first", "last"), _list_curves(run)))
+        for key, count in _count_without_number(run).items():
+            print_rich(f"{escape(key.replace('_', ' '))}: no number in {count} of {len(run.metrics)} evaluations")
 
 
 def draw_curve(values: Sequence[float], width: int = _WIDTH) -> str:
@@ -74,7 +77,16 @@ def _list_curves(run: "Run") -> list[tuple[str, ...]]:
     return rows
 
 
+def _count_without_number(run: "Run") -> Counter[str]:
+    """Count the evaluations in which a number was NaN or infinite, by its key."""
+    return Counter(key for entry in run.metrics for key, value in entry.items() if _get_value(value) is None)
+
+
+def _get_value(found: Any) -> Any:
+    return found.get("value", found) if isinstance(found, Mapping) else found
+
+
 def _get_number(found: Any) -> float:
     """Return a number of an evaluation, or that of a measurement; nan for anything else."""
-    found = found.get("value") if isinstance(found, Mapping) else found
+    found = _get_value(found)
     return float(found) if isinstance(found, int | float) else math.nan

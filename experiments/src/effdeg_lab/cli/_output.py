@@ -57,5 +57,8 @@ def format_settings(values: Mapping[str, Any]) -> str:
 def format_number(value: Any) -> str:
     """Return a value of a summary, with its standard error if it has one; nothing if it is neither number nor text."""
     if isinstance(value, Mapping) and value.keys() >= {"value", "stderr"}:
-        return " ± ".join(filter(None, (format_number(value[key]) for key in ("value", "stderr"))))
+        stderr = value["stderr"]
+        return format_number(value["value"]) + ("" if stderr is None else f" ± {format_number(stderr)}")
+    if value is None:  # runs record NaN and infinities as null
+        return "not finite"
     return f"{value:.4g}" if isinstance(value, float) else str(value) if isinstance(value, int | str) else ""

@@ -56,7 +56,7 @@ def run(
     method: Annotated[str | None, Option(help="The method. Default: the recipe's first.")] = None,
     seed: Annotated[str, Option(metavar="INTEGER", help="The seed of everything random.")] = "0",
     changes: Changes = None,
-    again: Annotated[bool, Option("--again", help="Run it again; the old record is kept as **.jsonl.old**.")] = False,
+    again: Annotated[bool, Option("--again", help="Run it again; old records are kept: **.jsonl.old**, ….")] = False,
     any_code: AnyCode = False,
     data: Data = None,
     runs: Runs = RUNS,
@@ -245,7 +245,9 @@ def _parse_seeds(option: str, text: str) -> list[int]:
         found = _SEEDS.fullmatch(part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if not 0 <= last - first < _MOST_SEEDS:
-            raise ValueError(f"{option} {text} is not a list of whole numbers such as 0-4 or 0,1,7.")
+            several = option == "--seeds"
+            expected = "a list of whole numbers such as 0-4 or 0,1,7" if several else "a whole number of at least 0"
+            raise ValueError(f"{option} {text} is not {expected}.")
         seeds.extend(range(first, last + 1))
     return list(dict.fromkeys(seeds))
 

@@ -107,7 +107,7 @@ def _list_states(found: "Sequence[Run]", code: str | None) -> Iterator[Renderabl
             said = "" if score is None else f"{score:.1%}, "
             yield f"{escape(run.name)}{describe_progress(run)}: {said}{_get_age(run):.0f} s ago"
         elif run.failure is not None:
-            yield f"[red]{escape(run.name)}[/]: {escape(run.failure.strip().splitlines()[-1])}"
+            yield f"[red]{escape(run.name)}[/]: {escape(run.error)}"
     for recipe in dict.fromkeys(run.recipe for run in found):
         codes = {run.code for run in found if run.recipe == recipe and run.code} | ({code} if code else set())
         if len(codes) > 1:
