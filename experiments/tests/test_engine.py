@@ -103,11 +103,12 @@ def test_a_run_shows_that_it_continues_but_does_not_with_other_data(tmp_path, mo
     with pytest.raises(ValueError, match="was started with other data"):
         carry_out(tmp_path, small())
     monkeypatch.undo()
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     carry_out(tmp_path, small(), progress=True)
-    shown = capsys.readouterr()
-    assert "continuing at step 5" in shown.out
-    assert "method, seed 0" in shown.err
-    assert "12/12" in shown.err
+    shown = "".join(capsys.readouterr())
+    assert "continuing at step 5" in shown
+    assert "method, seed 0" in shown
+    assert "12/12" in shown
 
 
 def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, monkeypatch):

@@ -258,6 +258,7 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         carry_out(tmp_path, settings)
     assert "train" not in capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     _, metrics, summary = carry_out(tmp_path, settings, progress=True)
     assert [{*steps} for steps in restored] == [{2}]
     assert len(after) == 3 + 2

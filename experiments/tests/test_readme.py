@@ -93,6 +93,7 @@ def test_every_command_is_explained():
         "run",
         "run",
         "sweep",
+        "campaign",
         "status",
         "curve",
         "table",

@@ -236,17 +236,18 @@ def test_a_method_of_which_no_tuning_run_finishes_is_not_run(folder, in_this_pro
     assert list_ended(outcome, "failed")[-1] == replace(broken, weight=20.0)
 
 
-def test_failures_are_kept_apart_and_every_method_gets_the_time_of_one(folder, in_this_process, capsys):
+def test_failures_are_kept_apart_and_every_method_gets_the_time_of_one(folder, in_this_process, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     finish(folder, replace(ED, weight=3.0), "ed", seconds=5.0)
     plan = {"methods": ["plain", "ed", "broken"], "seeds": [0], "changes": {"weight": 3.0}, "equal_time": "ed"}
     with pytest.warns(RuntimeWarning, match="broken has no run at equal time"):
         outcome = run_sweep(folder, **plan)
-    printed = capsys.readouterr()
+    printed = capsys.readouterr().err  # where the bar is, so that lines appear above it
     # The toy says that 4 epochs take 1.5 seconds, hence 13 take 5.
     assert list_ended(outcome, "finished") == [Toy(weight=3.0), Toy(weight=3.0, epochs=13)]
-    assert "Broken, seed 0: failed, beyond repair" in printed.out
-    assert "Plain, seed 0: finished" in printed.out
-    assert "3/3" in printed.err
+    assert "Broken, seed 0: failed, beyond repair" in printed
+    assert "Plain, seed 0: finished" in printed
+    assert "3/3" in printed
     # The next sweep tries again what failed, and nothing else.
     (folder.folder / "healed").touch()
     again = run_sweep(folder, **{**plan, "equal_time": None})

@@ -129,7 +129,8 @@ def test_a_table_is_read_kept_and_ranked():
         table["parameter_norms"]
 
 
-def test_progress_is_shown(capsys):
+def test_progress_is_shown(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     table_of(names=["parameter_norm"], progress=True)
     assert "1/1" in capsys.readouterr().err
 
