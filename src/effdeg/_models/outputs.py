@@ -75,7 +75,7 @@ def _find_precision(values: Tensor) -> torch.dtype:
 
     So they are where a model runs in half precision within itself. Whole numbers say nothing.
     """
-    if values.dtype not in (torch.float32, torch.float64) or values.unique().numel() < _ENOUGH:
+    if values.dtype not in (torch.float32, torch.float64) or torch.unique(values).numel() < _ENOUGH:
         return values.dtype
     if not bool((values != values.round()).any()):
         return values.dtype
