@@ -215,7 +215,7 @@ def test_probabilities_that_were_rounded_or_clamped_are_refused(change):
 def test_logits_that_are_nearly_probabilities_are_logits():
     assert effdeg.measure(lambda x: x.softmax(-1) - 0.01, X, **FAST).value > 0  # no error
     with pytest.warns(UserWarning, match="as probabilities are"):
-        assert effdeg.measure(lambda x: x.softmax(-1) * 1.02, X, **FAST).value > 0
+        assert effdeg.measure(lambda x: (9 * x).softmax(-1).clamp(0.05, 0.95), X, **FAST).value > 0
 
 
 class RoundsWithin(nn.Module):
@@ -248,6 +248,6 @@ def test_sigmoid_before_softmax_is_warned_of_and_log_softmax_before_sigmoid_is_r
     with pytest.warns(
         UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities are"
     ):
-        effdeg.measure(nn.Sequential(mlp(), nn.Sigmoid()), X, **FAST)
+        effdeg.measure(lambda x: (9 * x).sigmoid(), X, **FAST)
     with pytest.raises(ValueError, match="logarithms of probabilities"):
         effdeg.measure(nn.Sequential(mlp(), nn.LogSoftmax(-1)), X, output="sigmoid", **FAST)

@@ -30,7 +30,7 @@ class Waves(nn.Module):
     """Class 1 where a wave is above zero: at 0 < x < 1/4, 1/2 < x < 3/4."""
 
     def forward(self, x):
-        return torch.cat([torch.zeros_like(x), torch.sin(4 * torch.pi * x)], dim=1)
+        return torch.cat([torch.zeros_like(x), 2 * torch.sin(4 * torch.pi * x)], dim=1)
 
 
 def test_decision_regions_of_a_wave():

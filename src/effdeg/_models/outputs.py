@@ -292,13 +292,16 @@ def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model"
     # A last layer that starts at zero returns the same for all examples.
     if not 0 <= least < most <= 1 or values.numel() < _ENOUGH:
         return
+    spans = least < 0.1 and most > 0.9
+    if output == "softmax" and not spans:  # as the logits of many networks before training
+        return
     transform = "torch.sigmoid" if output == "sigmoid" else "lambda logits: logits.softmax(-1)"
     problem = (
         f"output={output!r} makes probabilities of logits, but the {whose}'s outputs are all from {least:.2g} to "
         f"{most:.2g}, as probabilities are. {advice} if they are; if they are logits, use output={transform}."
     )
     # A single logit of a new network is between 0 and 1 for all examples in a few percent of all cases.
-    if output == "sigmoid" and (values[0].numel() > 1 or (least < 0.1 and most > 0.9)):
+    if output == "sigmoid" and (values[0].numel() > 1 or spans):
         raise ValueError(problem)
     warnings.warn(problem, stacklevel=2)
 
