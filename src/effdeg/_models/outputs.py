@@ -202,7 +202,8 @@ def _advise_on_arrays(returned: Any) -> str:
 def _transform(picked: Picked, output: Output, possible: tuple[int, ...], whose: str = "model") -> Tensor:
     """Check the picked tensor and turn it into the values that are fitted."""
     values = picked.tensor
-    check_plain(f"the {whose}'s outputs", values)
+    if not values.is_meta:  # with which a training step can be tried out without its values
+        check_plain(f"the {whose}'s outputs", values)
     if values.dim() == 0 or not _equals_any(len(values), possible):
         raise ValueError(
             f"the {whose} returned a tensor of shape {tuple(values.shape)} for a batch of {possible[0]}; its first "
