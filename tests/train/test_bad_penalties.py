@@ -245,6 +245,7 @@ def test_probabilities_are_refused_where_logits_are_expected(output, layer):
     ],
     ids=["sparse", "compressed", "nested", "float8", "meta"],
 )
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 def test_tensors_that_cannot_be_computed_with(change, kind, message):
     penalty, model, soft = Penalty(anchor="labels"), mlp().double(), torch.eye(4)[Y]
     with pytest.raises(kind, match=rf"the examples in x .*{message}"):

@@ -73,7 +73,7 @@ class Recipe:
 
     @cached_property
     def code(self) -> str | None:
-        """A hash of the code of its runs, unless that is the lab's own: of ``run`` and of the settings' class."""
+        """A hash of the code of its runs, unless that is the lab's own, from ``run`` and the settings' class."""
         return hash_code(filter(None, (self.run, self.run_together, type(self.settings))))
 
     @property

@@ -151,6 +151,7 @@ def shaped_values(
             stacklevel=2,
         )
     if look:
+        check_plain(f"the {whose}'s outputs", picked.tensor)
         _check_no_probabilities(picked.tensor, output, whose)
     return values
 

@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def negligible(self) -> bool:
-        """Whether the interval lies within 0.1% of the larger value: too small to matter, however certain."""
+        """Whether the interval lies within 0.1% of the larger value, too small to matter, however certain."""
         return max(map(abs, self.interval)) <= self.NEGLIGIBLE * abs(self.other_value)
 
     @property
@@ -98,7 +98,7 @@ class Comparison:
 
     measurements: Mapping[str, Measurement]
     normalized: bool = False
-    proxies: "Mapping[str, Table]" = field(default_factory=dict)
+    proxies: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ranking(self) -> list[str]:
