@@ -383,7 +383,8 @@ def test_a_step_in_parts_has_the_mean_of_their_losses(name):
     expected = train_by_hand(
         loss, optimizer=lambda model: method.optimizer(model, torch.optim.AdamW, weight_decay=0.1), mix=mix
     )
-    assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+    # AdamW divides by the root of squared gradients: where these are tiny, rounding moves a weight by 2% of a step.
+    assert_close(ours, expected, rtol=1e-4, atol=2e-5)
     assert (float(step.penalties) > 0) is (name == "mixup+ed")
 
 
