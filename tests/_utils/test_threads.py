@@ -30,13 +30,15 @@ def test_two_threads_do_not_wait_for_each_other():
     objects = [nn.Identity() for _ in range(4)]
 
     def take(order):
+        taken = 0
         for _ in range(200):
             with hold(order):
-                pass
+                taken += 1
+        return taken
 
     with ThreadPoolExecutor(2) as threads:
-        for each in [threads.submit(take, objects), threads.submit(take, objects[::-1])]:
-            each.result(timeout=60)
+        waiting = [threads.submit(take, order) for order in (objects, objects[::-1])]
+        assert [each.result(timeout=60) for each in waiting] == [200, 200]
 
 
 def test_the_first_thread_enters_a_shared_context_and_the_last_one_leaves_it():
