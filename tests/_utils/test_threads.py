@@ -20,7 +20,7 @@ def test_one_thread_at_a_time_holds_an_object_and_others_are_free():
 
     with ThreadPoolExecutor(2) as threads:
         with hold([one, other]), hold([one]):
-            waiting = threads.submit(take, other, third)
+            waiting = threads.submit(take, other)
             assert not held.wait(0.1)
             threads.submit(take, third).result(timeout=30)
         waiting.result(timeout=30)
