@@ -49,6 +49,7 @@ def run(monkeypatch, capsys, tmp_path):
     """Type a command in an empty folder; return its exit code, its output and its errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # own_lab.py may change twice within a second
     for name in ("EFFDEG_RUNS", "EFFDEG_DATA"):
         monkeypatch.delenv(name, raising=False)
 

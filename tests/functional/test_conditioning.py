@@ -43,10 +43,10 @@ def test_uniform_nodes_that_carry_the_degree_are_right(nodes, degree):
 
 
 def test_a_wrong_value_says_so_and_never_asks_for_a_higher_degree():
-    """A straight line measures 30 times too high, with a tight error bar."""
+    """A straight line measures 20 times too high, with a tight error bar."""
     with pytest.warns(IllConditionedFit):
         measured = effdeg.measure(first, X, nodes=41, degree=40, sampling="uniform", **LINE)
-    assert measured.value > 20 * effdeg.measure(first, X, **LINE).value
+    assert measured.value > 15 * effdeg.measure(first, X, **LINE).value
     assert measured.upper_half > 0.1
     (note,) = measured.warnings()
     assert "ill-conditioned (condition number 3.6e+09), and the value is too high" in note
@@ -62,7 +62,7 @@ def test_damping_does_not_mend_it():
     expected = effdeg.measure(first, X.double(), **LINE).value
     for damping in (1e-12, 1e-9, 1e-6, 1e-3):
         with pytest.warns(IllConditionedFit):
-            assert effdeg.measure(first, X.double(), damping=damping, **settings).value > 20 * expected
+            assert effdeg.measure(first, X.double(), damping=damping, **settings).value > 15 * expected
 
 
 @pytest.mark.parametrize(("nodes", "degree"), [(15, 14), (41, 40), (100, 40)])

@@ -58,7 +58,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
     Example:
         >>> import torch
         >>> from effdeg import proxies
-        >>> proxies.decision_regions(torch.nn.Identity(), torch.eye(2), paths=5).value
+        >>> proxies.decision_regions(torch.nn.Identity(), 4 * torch.eye(2), paths=5).value
         2.0
     """
     return _compute("decision_regions", model, data, **options)
