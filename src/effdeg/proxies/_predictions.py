@@ -104,9 +104,13 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     """
     with Evaluator.open(model, data, **options) as evaluator:
         probabilities = _log_probabilities(evaluator).exp()
+    return Result("nuclear_norm", score_nuclear_norm(probabilities), None, {"examples": len(probabilities)})
+
+
+def score_nuclear_norm(probabilities: Tensor) -> float:
+    """Return what :func:`nuclear_norm` does, from probabilities, examples × classes."""
     examples, classes = probabilities.shape
-    norm = float(torch.linalg.matrix_norm(probabilities, "nuc"))
-    return Result("nuclear_norm", norm / math.sqrt(min(examples, classes) * examples), None, {"examples": examples})
+    return float(torch.linalg.matrix_norm(probabilities, "nuc")) / math.sqrt(min(examples, classes) * examples)
 
 
 @check_options
