@@ -282,8 +282,8 @@ def _find_notes(
     soft = [name for name in names if largest[name] < _UNCERTAIN]
     if soft and any(value > _CERTAIN for value in largest.values()):
         notes.append(
-            f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences do "
-            "not compare."
+            f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences "
+            "do not compare."
         )
     classes = {name: _count_classes(column) for name, column in zip(names, predicted.unbind(1), strict=True)}
     usual = float(np.median(list(classes.values())))
