@@ -258,7 +258,7 @@ def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
         left.set_ylim(len(names) - 0.5, -0.5)
         left.set_title(f"{choice.best} is chosen of {len(names)}\nshare of examples, with standard errors")
         left.set_xlabel("better ←")
-        left.legend(loc="lower right", fontsize=8)
+        figure.legend(loc="outside lower left", ncols=2, fontsize=8)
         shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]
         right.barh(rows, [choice.probabilities[name] for name in names], 0.6, color=shades)
         right.set_xlim(0, 1)

@@ -49,13 +49,14 @@ class Partners:
         return second
 
     def _change(self, first: Tree, count: int) -> Tree:
+        if len(self._changes) == 1:
+            return self._changes[0](map_tensors(Tensor.clone, first))  # a copy: the function may work in place
         changed = []
         chosen = torch.randint(len(self._changes), (count,), generator=GENERATOR.get())
         for number, change in enumerate(self._changes):
             rows = (chosen == number).nonzero().flatten()
             if len(rows):
-                # A copy: the function may work in place.
-                part = change(map_tensors(Tensor.clone, take(first, rows)))
+                part = change(take(first, rows))
                 _check_alike(take(first, rows), part, "function")
                 changed.append((rows, part))
         order = torch.cat([rows for rows, _ in changed]).argsort()

@@ -37,8 +37,8 @@ class Choice:
 
     Attributes:
         models: The models that were given.
-        scores: The score of each model by name, best first: the mean of inconsistency and disagreement or, with labels,
-            the estimated error. Lower is better.
+        scores: The score of each model by name, best first: the mean of inconsistency and disagreement, each as a share
+            of what chance would give, or, with labels, the estimated error. Lower is better.
         probabilities: The share of resamples of the examples in which each model has the best score.
         tied: The models that cannot be told apart from the best: in more than 5% of the resamples their score is at
             least as good.
@@ -151,12 +151,13 @@ def choose(
     """Score models by what was observed of them, and by the labels of the first examples, if any are known."""
     names = list(observations)
     predicted = torch.stack([each.logits.argmax(1) for each in observations.values()], dim=1)
-    parts = {
-        "inconsistency": torch.stack([each.of_examples["inconsistency"] for each in observations.values()], dim=1),
-        "disagreement": compare_predictions(predicted),
-    }
+    copies = torch.stack([each.copies for each in observations.values()], dim=1)
+    parts = {"inconsistency": (predicted != copies).double(), "disagreement": compare_predictions(predicted)}
+    classes = next(iter(observations.values())).logits.shape[1]
+    chances = _find_chances(predicted, copies, classes)
     wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double().numpy()
-    each = torch.stack([*parts.values()]).mean(0).numpy()  # of every example and model
+    shares = [_divide(part, chance) for part, chance in zip(parts.values(), chances, strict=True)]
+    each = torch.stack(shares).mean(0).numpy()  # of every example and model
     examples = len(each)
     counts = np.random.default_rng(settings["seed"]).multinomial(examples, [1 / examples] * examples, _RESAMPLES)
     score = _estimate_scores(each, wrong, np.ones((1, examples)))[0]
@@ -167,7 +168,11 @@ def choose(
     best = order[0]
     tied = [names[j] for j in order[1:] if (resampled[:, j] <= resampled[:, best]).mean() > _LEVEL]
     measures = {
-        name: _list_measures(observations[name], parts["disagreement"][:, j], None if wrong is None else wrong[:, j])
+        name: _list_measures(
+            observations[name],
+            {part: values[:, j] for part, values in parts.items()},
+            None if wrong is None else wrong[:, j],
+        )
         for j, name in enumerate(names)
     }
     ordered = [names[j] for j in order]
@@ -191,6 +196,27 @@ def compare_predictions(predicted: Tensor) -> Tensor:
     models = predicted.shape[1]
     same = torch.stack([(predicted == predicted[:, [j]]).sum(1) for j in range(models)], dim=1)
     return (models - same).double() / (models - 1)
+
+
+def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return each model's inconsistency and disagreement if predictions had their frequencies, but were independent.
+
+    A model that predicts one class for everything is consistent by chance alone (Cohen's κ).
+    """
+    own, of_copies = (_count_each(each, classes) for each in (predicted, copies))
+    others = (own.sum(0) - own) / (len(own) - 1)
+    return 1 - (own * of_copies).sum(1), 1 - (own * others).sum(1)
+
+
+def _count_each(predicted: Tensor, classes: int) -> Tensor:
+    """Return the share of each class among the predictions of each model, models × classes."""
+    counts = torch.stack([column.bincount(minlength=classes) for column in predicted.unbind(1)])
+    return counts.double() / len(predicted)
+
+
+def _divide(part: Tensor, chance: Tensor) -> Tensor:
+    """Return a part of the scores as a share of what chance would give; as much as chance if that is nothing."""
+    return torch.where(chance > 0, part / chance.clamp(min=1e-12), 1.0)
 
 
 def _estimate_scores(each: Array, wrong: Array | None, counts: Array) -> Array:
@@ -229,16 +255,15 @@ def combine(scores: Array, errors: Array, variance: float) -> Array:
     return mean + slope * x + deviation / (deviation + variance) * missed  # type: ignore[no-any-return]
 
 
-def _list_measures(observation: Observation, disagreement: Tensor, wrong: Array | None) -> dict[str, Estimate]:
+def _list_measures(observation: Observation, parts: Mapping[str, Tensor], wrong: Array | None) -> dict[str, Estimate]:
     log_probabilities = observation.logits.double().log_softmax(1)
     probabilities = log_probabilities.exp()
     of_examples = {
         **({} if wrong is None else {"accuracy": 1 - torch.from_numpy(wrong)}),
-        "inconsistency": observation.of_examples["inconsistency"],
-        "disagreement": disagreement,
+        **parts,
         "confidence": probabilities.amax(1),
         "entropy": -(probabilities * log_probabilities).sum(1),
-        **{name: values for name, values in observation.of_examples.items() if name != "inconsistency"},
+        **observation.of_examples,
     }
     measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
     measures["nuclear_norm"] = score_nuclear_norm(probabilities), None
@@ -285,14 +310,15 @@ def _find_notes(
             f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences "
             "do not compare."
         )
-    classes = {name: _count_classes(column) for name, column in zip(names, predicted.unbind(1), strict=True)}
-    usual = float(np.median(list(classes.values())))
-    if narrow := [name for name in names if classes[name] < usual / 2]:
+    # How many classes are predicted: the exponential of the entropy of their shares.
+    shares = _count_each(predicted, next(iter(observations.values())).logits.shape[1])
+    counts = torch.special.entr(shares).sum(1).exp()
+    if narrow := [name for name, count in zip(names, counts, strict=True) if count < counts.median() / 2]:
         notes.append(f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?")
     if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
         notes.append(
-            "inconsistency and disagreement order the models in opposite ways: trust neither without a few labels "
-            "(labels=)."
+            "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "
+            "with a few labels (labels=)."
         )
     if len(names) == 2:
         notes.append("two models disagree with each other alike: the inconsistency alone decides.")
@@ -301,12 +327,6 @@ def _find_notes(
 
 def _list(names: list[str]) -> str:
     return f"{shorten(names, 5)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _count_classes(predicted: Tensor) -> float:
-    """Return how many classes are predicted, the exponential of the entropy of their shares."""
-    shares = predicted.bincount().double() / len(predicted)
-    return float(torch.special.entr(shares).sum().exp())
 
 
 def _kendall(one: Tensor, other: Tensor) -> float:

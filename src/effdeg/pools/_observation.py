@@ -50,14 +50,16 @@ class Observation:
     Attributes:
         kind: The class of the model.
         logits: At the examples, examples × classes.
-        of_examples: One number per example by name: ``inconsistency`` and ``inconsistency_soft`` compare an example
-            with its changed copy; the others are of the path between the two.
+        copies: The predicted classes of their changed copies.
+        of_examples: One number per example by name: ``inconsistency_soft`` compares an example with its changed copy;
+            the others are of the path between the two.
         train_accuracy: The accuracy on training examples, if there are any.
         notes: On the data and the model.
     """
 
     kind: str
     logits: Tensor
+    copies: Tensor
     of_examples: Mapping[str, Tensor]
     train_accuracy: float | None = None
     notes: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ class Observer:
                 for block, part in split_rows(group.blocks):
                     rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
         joined = {name: torch.cat([rows[start][name] for start in sorted(rows)]) for name in rows[0]}
-        logits = joined.pop("logits")
+        logits, copies = joined.pop("logits"), joined.pop("copies")
         if not bool(logits.isfinite().all()):
             raise NotFinite("its outputs are NaN or infinite.")
         if len(logits) > 2 and are_distributions(logits):
@@ -131,6 +133,7 @@ class Observer:
         return Observation(
             kind=model_name(model),
             logits=logits,
+            copies=copies,
             of_examples=joined,
             train_accuracy=None if self.train is None else self._measure_accuracy(model),
             notes=tuple(path_runner.notes),
@@ -184,14 +187,14 @@ def check_labels(labels: Any, name: str) -> Tensor:
 
 
 def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
-    """Return the logits at the examples, and one number per example for everything else."""
+    """Return the logits at the examples, the classes of their copies, and one number per example for all else."""
     logits = group.kept.unflatten(0, (-1, nodes))
     probabilities = logits.softmax(-1)
     copy, example = probabilities[:, 0], probabilities[:, -1]
     fitted = summarize(logits, group.alpha, FitSettings(degree=nodes - 1, output="identity"))
     return {
         "logits": logits[:, -1].float(),
-        "inconsistency": (copy.argmax(1) != example.argmax(1)).double(),
+        "copies": copy.argmax(1),
         "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
         "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=nodes - 1))["effective_degree"],
         "effective_degree_normalized": fitted["effective_degree_normalized"],

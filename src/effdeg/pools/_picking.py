@@ -48,7 +48,8 @@ def pick(
 
     Each model predicts the class of every example and of a changed copy, such as its mirror image, that should have the
     same class. The score of a model is the mean of two shares: of examples whose copy is classified differently
-    (inconsistency), and of other models that classify an example differently (disagreement). The lowest is chosen. The
+    (inconsistency), and of other models that classify an example differently (disagreement), each divided by what
+    chance would give, so that a model is not chosen because it always says the same. The lowest score is chosen. The
     same forward passes give every other measure without labels: see :attr:`Choice.measures`.
 
     How often a model is best when the examples are drawn anew (the bootstrap) tells how much of the order is chance. It
