@@ -335,9 +335,3 @@ def test_an_error_names_the_model(models):
     with pytest.raises(RuntimeError) as caught:
         effdeg.pick({"good": models["m0"], "bad": mlp()}, X)
     assert any("'bad'" in note for note in caught.value.__notes__)
-
-
-def test_on_ray_it_is_the_same(models, choice):
-    pytest.importorskip("ray")
-    found = effdeg.pick(models, X, change=changes.mirror, ray="local")
-    assert found.scores == choice.scores
