@@ -33,7 +33,8 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
-from effdeg_lab.models import ViT
+from effdeg.pools._picking import NODES
+from effdeg_lab.models import ViT, make_model
 
 
 def measure_overhead() -> Record:
@@ -55,6 +56,25 @@ def measure_overhead() -> Record:
     )
     detail = f"ViT-Tiny, {paths} paths × {nodes} nodes, degree 40; {ours:.2f} s and {alone:.2f} s"
     return make_record("measure / forward passes alone", ours / alone, "≤ 1.05", detail)
+
+
+def pick_overhead() -> Record:
+    """Pick among ResNet-18s, against the same forward passes alone."""
+    on_gpu = device().type == "cuda"
+    count, examples, batch = (20, 2000, 1024) if on_gpu else (3, 128, 256)
+    torch.manual_seed(0)
+    models = [make_model("resnet18", shape=(3, 32, 32), classes=10).to(device()).eval() for _ in range(count)]
+    inputs, points = torch.randn(examples, 3, 32, 32), torch.randn(batch, 3, 32, 32, device=device())
+
+    @torch.no_grad()
+    def forward_alone() -> None:
+        for model in models:
+            for _ in range(NODES * examples // batch):
+                model(points)
+
+    ours, alone = interleaved(lambda: effdeg.pick(models, inputs), forward_alone, repeats=3)
+    detail = f"{count} ResNet-18s of 32 × 32 pixels, {examples} examples; {ours:.2f} s and {alone:.2f} s"
+    return make_record("pick / forward passes alone", ours / alone, "≤ 1.25", detail)
 
 
 def fitting_speed() -> Record:
@@ -165,6 +185,7 @@ Case = Callable[..., Record | Iterator[Record]]
 
 ON_CPU: list[Case] = [
     measure_overhead,
+    pick_overhead,
     fitting_speed,
     projection_speed,
     memory_growth,
@@ -184,6 +205,6 @@ _GPU_CASES: tuple[Sequence[Case], ...] = (
     [attention.attention_kernels],
 )
 ON_GPU: list[Case] = [
-    *(measure_overhead, projection_speed, memory_growth),
+    *(measure_overhead, pick_overhead, projection_speed, memory_growth),
     *(case for cases in _GPU_CASES for case in cases),
 ]
