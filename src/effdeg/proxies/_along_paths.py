@@ -110,13 +110,12 @@ def activation_changes(model: Model, data: Any, **options: Unpack[RunOptions]) -
 
 @check_options
 def spectral_centroid(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
-    """Measure the mean frequency Σ_k k |d_k| / Σ_k |d_k|, k ≥ 0, of the logits along paths.
+    """Measure the mean frequency Σ_k k |d_k| / Σ_k |d_k| of the logits along paths, from k = 0 to ``degree``.
 
-    d_k are the coefficients of the cosine series f(α) ≈ Σ_k d_k cos(k π α), by the type-II discrete cosine transform.
-    It is the normalized effective degree with plain frequencies in place of Chebyshev polynomials. In the order of the
-    nodes, which are dense towards the ends of a path as Chebyshev's are, the transform would return Chebyshev
-    coefficients again; so logits are first interpolated linearly, at as many equidistant points. Since k goes up to the
-    number of nodes, values for different ``nodes`` are not comparable. Labels are not needed.
+    d_k are the coefficients of the cosine series f(α) ≈ Σ_k d_k cos(k π α), by the type-II discrete cosine transform:
+    the normalized effective degree with plain frequencies in place of Chebyshev polynomials. In the order of the nodes,
+    which are dense towards the ends of a path as Chebyshev's are, the transform would return Chebyshev coefficients
+    again; so the logits are first interpolated linearly at as many equidistant points. Labels are not needed.
 
     Returns:
         The mean over paths and outputs, and its standard error over paths.
@@ -160,8 +159,9 @@ def _compute(name: str, model: Model, data: Any, **options: Any) -> Result:
     if name in problems:
         raise problems[name]
     settings: dict[str, Any] = {"paths": evaluator.paths.paths, "nodes": evaluator.paths.nodes}
-    if name.startswith("effective_degree"):
+    if name.startswith(("effective_degree", "spectral")):
         settings["degree"] = evaluator.fit.degree
+    if name.startswith("effective_degree"):
         settings["output"] = "identity" if name.endswith("normalized") else "softmax"
     value, stderr = mean_and_stderr(table[name])
     return Result(name, value, stderr, settings)
@@ -213,7 +213,7 @@ def _summarize(part: PathBlocks, fit: FitSettings, problems: dict[str, NotApplic
     columns = dict.fromkeys(_NAMES, logits.new_zeros(paths, dtype=torch.float64))
     values, name = logits.reshape(paths, nodes, -1), "effective_degree_normalized"
     columns[name] = summarize(values, part.alpha, fit)[name]
-    columns["spectral_centroid"] = _find_centroids(values, part.alpha)
+    columns["spectral_centroid"] = _find_centroids(values, part.alpha, fit.degree)
     if flips:
         # The first node of a path does not follow the last one of the path before.
         crossed, columns["activation_changes"] = flips[0][:, 1:].sum(1).unbind(1)
@@ -228,7 +228,7 @@ def _summarize(part: PathBlocks, fit: FitSettings, problems: dict[str, NotApplic
     return PathTable.of(columns | compare_neighbors(probabilities))
 
 
-def _find_centroids(values: Tensor, alpha: Tensor) -> Tensor:
+def _find_centroids(values: Tensor, alpha: Tensor, degree: int) -> Tensor:
     """Return the spectral centroid on each path, from values of shape ``(paths, nodes, outputs)``."""
     paths, nodes, _ = values.shape
     values, alpha = values.double(), alpha.to(values.device).expand(paths, -1).contiguous()
@@ -243,7 +243,7 @@ def _find_centroids(values: Tensor, alpha: Tensor) -> Tensor:
     # The cosine transform, by a Fourier transform of the even points, then the odd ones from the last to the first.
     ordered = torch.cat([values[:, ::2], values[:, 1::2].flip(1)], dim=1)
     turns = torch.polar(torch.ones_like(steps), -torch.pi / (2 * nodes) * steps)
-    series = (torch.fft.fft(ordered, dim=1) * turns[:, None]).real
+    series = (torch.fft.fft(ordered, dim=1) * turns[:, None]).real[:, : degree + 1]
     series[:, 0] /= 2
     return functional.effective_degree(series, normalized=True)
 
