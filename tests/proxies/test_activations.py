@@ -8,6 +8,7 @@ from torch import nn
 
 import effdeg
 from effdeg.proxies import NotApplicable, activation_changes, evaluate, linear_regions
+from effdeg.proxies._activations import ACTIVATIONS
 from tests.batches import X
 from tests.models import mlp
 
@@ -180,6 +181,14 @@ def test_changes_of_sign_against_a_loop_over_units(activation, batch_size):
     found = activation_changes(model, X, batch_size=batch_size, **ROUTE)
     assert found.value == pytest.approx(sum(changes) / 40)
     assert found.stderr == pytest.approx(float(torch.tensor(changes).std()) / 40**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_every_activation_is_seen_once(name):
+    function = getattr(nn.functional, name.replace("log_s", "logs"), None) or getattr(torch, name)
+    slope = (torch.tensor([0.1]),) if name == "prelu" else ()
+    ends = torch.tensor([[-1.0], [2.0]])
+    assert activation_changes(lambda x: function(x, *slope), ends, **ROUTE).value == 1
 
 
 def test_in_a_relu_network_every_change_enters_a_linear_region():

@@ -145,7 +145,7 @@ KINKED = sorted(_KINKS)
 
 ACTIVATIONS = {
     *("relu", "leaky_relu", "prelu", "rrelu", "relu6", "hardtanh", "elu", "celu", "selu", "gelu", "silu", "mish"),
-    *("softplus", "softsign", "tanh", "sigmoid", "logsigmoid", "hardsigmoid", "hardswish", "erf"),
+    *("softplus", "softsign", "tanh", "sigmoid", "log_sigmoid", "hardsigmoid", "hardswish", "erf"),
 }
 """Elementwise activations, whose input has a sign; others are made of these, such as x * sigmoid(1.7 x)."""
 
