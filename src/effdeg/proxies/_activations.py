@@ -52,13 +52,15 @@ class ActivationFlips(TorchFunctionMode):
         # Tensors that do not depend on the inputs: weights, and results of weights alone, kept alive for their ids.
         self._weights = {storage(each) for each in state}
         self._constant: dict[int, Tensor] = {}
-        self._last: list[Tensor] = []
-        self._now: list[Tensor] = []
+        # Which units are on at the last row of a batch, by the number of the activation and of its kink.
+        self._last: dict[tuple[int, int], Tensor] = {}
+        self._now: dict[tuple[int, int], Tensor] = {}
         self._flips: list[_Flips] = []
+        self._ran = 0
 
     def __enter__(self) -> "ActivationFlips":
         # A batch that ran out of memory may have left counts.
-        self._now, self._flips, self._constant = [], [], {}
+        self._now, self._flips, self._constant, self._ran = {}, [], {}, 0
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -73,12 +75,13 @@ class ActivationFlips(TorchFunctionMode):
             values, *rest = args if args else (given["input"],)
             settings = {key: value for key, value in given.items() if key != "input"}
             kinks = _KINKS[name](*rest, **settings) if name in _KINKS and self.problem is None else []
+            self._ran += 1
             # Before the call, which may be in place.
             if name in ACTIVATIONS:
-                self._record(values, 0.0, is_kink=0.0 in kinks, is_activation=True)
+                self._record(values, 0.0, 0, is_kink=0.0 in kinks, is_activation=True)
                 kinks = [kink for kink in kinks if kink != 0.0]
-            for kink in kinks:
-                self._record(values, kink, is_kink=True, is_activation=False)
+            for number, kink in enumerate(kinks, start=1):
+                self._record(values, kink, number, is_kink=True, is_activation=False)
         result = function(*args, **given)
         if not changing:
             self._constant |= {id(each): each for each in tensors(result)}
@@ -87,7 +90,7 @@ class ActivationFlips(TorchFunctionMode):
     def take(self, rows: int) -> Tensor:
         """Return the flips of the last batch, rows × 2: how many units crossed a kink; how many zero, on average."""
         kinks, activations = ([each for each in self._flips if each[which]] for which in (2, 3))
-        self._last, self._now, self._flips = self._now, [], []
+        self._last, self._now, self._flips = self._now, {}, []
         self.problem = self.problem or _find_problem(kinks, rows)
         self.unseen = self.unseen or _find_problem(activations, rows)
         crossed, signs = torch.zeros(2, rows, dtype=torch.float64, device="cpu")
@@ -107,12 +110,15 @@ class ActivationFlips(TorchFunctionMode):
     def _is_constant(self, each: Tensor) -> bool:
         return id(each) in self._constant or storage(each) in self._weights
 
-    def _record(self, values: Tensor, kink: float | Tensor, *, is_kink: bool, is_activation: bool) -> None:
-        on = (values > kink).reshape(len(values), -1) if values.dim() else (values > kink).reshape(1, 1)
-        place = len(self._now)
-        known = place < len(self._last) and self._last[place].shape == on[0].shape
-        before = self._last[place] if known else on[0]
-        self._now.append(on[-1].clone())
+    def _record(self, values: Tensor, kink: float | Tensor, number: int, *, is_kink: bool, is_activation: bool) -> None:
+        if values.is_complex() or values.layout != torch.strided or not values.numel():
+            self._flips.append((torch.zeros(0), 0, is_kink, is_activation))  # no rows, which is a problem
+            return
+        on = values > kink
+        on = on.flatten(1) if on.dim() > 1 else on.reshape(-1, 1)
+        before = self._last.get((self._ran, number), on[0])
+        before = before if before.shape == on[0].shape else on[0]
+        self._now[self._ran, number] = on[-1].clone()
         counts = torch.cat([(on[0] != before).sum()[None], (on[1:] != on[:-1]).sum(1)])
         self._flips.append((counts, on.shape[1], is_kink, is_activation))
 
@@ -123,7 +129,7 @@ _Flips = tuple[Tensor, int, bool, bool]
 
 def _find_problem(flips: list[_Flips], rows: int) -> str | None:
     if any(len(counts) != rows for counts, *_ in flips):
-        return "an activation ran on tensors that do not have the examples first"
+        return "an activation ran on tensors that do not have the examples first, or are sparse or complex"
     return None if flips else "no such activation ran"
 
 
