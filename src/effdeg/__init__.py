@@ -11,10 +11,11 @@ from effdeg._version import __version__
 if TYPE_CHECKING:
     from effdeg import baselines, changes, functional, proxies, ranking
     from effdeg.measure import Comparison, Difference, Measurement, Settings, Trace, compare, measure, trace
-    from effdeg.pools import measure_pool
+    from effdeg.pools import Choice, measure_pool, pick
     from effdeg.train import Constant, Penalty, Points, SineRamp
 
 __all__ = [
+    "Choice",
     "Comparison",
     "Constant",
     "Difference",
@@ -31,13 +32,17 @@ __all__ = [
     "functional",
     "measure",
     "measure_pool",
+    "pick",
     "proxies",
     "ranking",
     "trace",
 ]
 
 _PACKAGES = {"baselines", "changes", "functional", "proxies", "ranking"}
-_HOMES = {"measure_pool": "pools", **dict.fromkeys(("Constant", "Penalty", "Points", "SineRamp"), "train")}
+_HOMES = {
+    **dict.fromkeys(("Choice", "measure_pool", "pick"), "pools"),
+    **dict.fromkeys(("Constant", "Penalty", "Points", "SineRamp"), "train"),
+}
 
 
 class _LazyPackage(ModuleType):

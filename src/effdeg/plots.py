@@ -28,8 +28,9 @@ except ImportError as error:  # pragma: no cover
 if TYPE_CHECKING:
     from effdeg.measure._comparison import Comparison
     from effdeg.measure._tracing import Trace
+    from effdeg.pools._choice import Choice
 
-__all__ = ["THEMES", "Theme", "open_figure", "plot_comparison", "plot_measurement", "plot_method"]
+__all__ = ["THEMES", "Theme", "open_figure", "plot_choice", "plot_comparison", "plot_measurement", "plot_method"]
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,47 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
         right.spines["left"].set_visible(False)
         right.set_title(f"difference from {names[0]}, path by path")
         right.set_xlabel("filled: significant (simultaneous 95% intervals)")
+        for axes in (left, right):
+            axes.grid(axis="x", color=colors.faint, lw=0.6)
+            axes.set_axisbelow(True)
+    return figure
+
+
+def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
+    """Draw what :func:`effdeg.pick` found: the two parts of each model's score, and how often the model is best.
+
+    Args:
+        choice: What :func:`effdeg.pick` found.
+        theme: ``"light"`` or ``"dark"``.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import torch
+        >>> import effdeg
+        >>> from effdeg.plots import plot_choice
+        >>> models = [torch.nn.Linear(8, 3) for _ in range(4)]
+        >>> len(plot_choice(effdeg.pick(models, torch.randn(50, 8))).axes)
+        2
+    """
+    names = choice.ranking
+    rows, kinds = np.arange(len(names)), ("inconsistency", "disagreement")
+    with open_figure(theme, (8.5, 1.7 + 0.3 * len(names))) as (colors, figure):
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.6, 1])
+        for offset, kind, color in zip((-0.2, 0.2), kinds, (colors.simple, colors.complex), strict=True):
+            values, errors = zip(*(choice.measures[name][kind] for name in names), strict=True)
+            left.barh(rows + offset, values, 0.36, xerr=errors, color=color, ecolor=colors.ink, label=kind)
+        left.set_yticks(rows, names)
+        left.set_ylim(len(names) - 0.5, -0.5)
+        left.set_title(f"{choice.best} is chosen of {len(names)}\nshare of examples, with standard errors")
+        left.set_xlabel("better ←")
+        figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+        shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]
+        right.barh(rows, [choice.probabilities[name] for name in names], 0.6, color=shades)
+        right.set_xlim(0, 1)
+        right.set_title("best in this share of resamples\nblue: not told apart from the best")
+        right.tick_params(left=False)
         for axes in (left, right):
             axes.grid(axis="x", color=colors.faint, lw=0.6)
             axes.set_axisbelow(True)

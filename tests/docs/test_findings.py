@@ -60,7 +60,7 @@ def find_sign(cell):
 
 
 def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
-    """Where this changes, so must the sentences of which-model.md."""
+    """Where this changes, so must the sentences of ordering-models.md."""
     tables = docs("lab_tables").tables
     compared = tables("cifar10-random-pool")[3]
     rows = {row[0]: row[1:] for row in compared.rows}
@@ -105,7 +105,7 @@ def test_what_the_pages_say_of_random_searches_is_what_was_found(docs):
 
 
 def test_what_the_pages_say_of_fine_tuned_networks_is_what_was_found(docs):
-    """Where this changes, so must the sentences of which-model.md and paper.md."""
+    """Where this changes, so must the sentences of ordering-models.md and paper.md."""
     scores, chosen, _, compared = docs("lab_tables").tables("finetune-pool")
     rows = {row[0]: row[1:] for row in compared.rows}
     names = ("effective_degree_test@1", "sharpness@0.05", "parameter_norm")
@@ -161,7 +161,7 @@ def test_what_the_pages_say_of_fine_tuned_networks_is_what_was_found(docs):
 
 
 def test_what_the_pages_say_of_mlps_is_what_was_found(docs):
-    """Where this changes, so must the sentences of which-model.md and README.md."""
+    """Where this changes, so must the sentences of ordering-models.md and README.md."""
     scores, best, _, compared, _ = docs("lab_tables").tables("cifar10-random-mlps")
     assert "Models: without mixup 9, with mixup 15." in scores.notes
     kendall = {row[0]: row[3:] for row in scores.rows}
@@ -210,7 +210,7 @@ def read_width(model):
 
 
 def test_neither_width_nor_learning_rate_explains_the_random_search(docs):
-    """Where this changes, so must the sentences of which-model.md."""
+    """Where this changes, so must the sentences of ordering-models.md."""
     models = [{**model, "width": read_width(model)} for model in docs("lab_tables").pool("cifar10-random-pool").models]
     scores = rank_within(models, ("-width", "sharpness@0.01", "-confidence_test"), ["recipe"]).scores
     assert max(scores, key=lambda name: scores[name].kendall.value) == "-width"

@@ -436,6 +436,8 @@ def test_on_ray(folder, data, tmp_path, local_ray):
             name: value if name in {"model", "sha256"} else pytest.approx(value) for name, value in other.items()
         }
     assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
+    models = [mlp(seed=seed) for seed in range(3)]
+    assert effdeg.pick(models, data[0], ray=local_ray).scores == pytest.approx(effdeg.pick(models, data[0]).scores)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from effdeg._models.arguments import ItemReader
 from effdeg._models.examples import as_examples, describe_shapes, find_broken
@@ -55,12 +54,13 @@ def change_examples(
     changed = []
     try:
         with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
-            chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
+            chosen = torch.zeros(count, dtype=torch.int64, device="cpu")
+            if len(changes) > 1:
+                chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
             for number, change in enumerate(changes):
                 rows = (chosen == number).nonzero().flatten()
                 if len(rows):
-                    # A copy: the function may work in place.
-                    part = change(map_tensors(Tensor.clone, take(examples, rows)))
+                    part = change(take(examples, rows))  # a copy: the function may work in place
                     _check_alike(take(examples, rows), part, f"function of {option}=")
                     changed.append((rows, part))
     finally:

@@ -13,6 +13,7 @@ from effdeg.cli._compare import compare
 from effdeg.cli._demo import demo
 from effdeg.cli._measure import measure
 from effdeg.cli._output import print_to_stderr, use_spellings
+from effdeg.cli._pick import pick
 from effdeg.cli._pool import pool
 from effdeg.cli._rank import rank
 
@@ -39,7 +40,7 @@ class _PoolCommand(TyperCommand):
             raise
 
 
-for _command in (measure, compare, pool, rank, demo):
+for _command in (pick, measure, compare, pool, rank, demo):
     app.command(cls=_PoolCommand if _command is pool else None)(_command)
 
 

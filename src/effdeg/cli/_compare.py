@@ -52,7 +52,7 @@ def compare(
     better, but not always: if you have labels, check.
     """
     check_plot(plot)
-    named = _match(models, weights or [], path_options.seed)
+    named = match_models(models, weights or [], path_options.seed)
     settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
@@ -86,7 +86,7 @@ def compare(
         write(plot, partial(write_figure, comparison.plot()), console)
 
 
-def _match(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
+def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
     from effdeg.pools._files import list_files
 

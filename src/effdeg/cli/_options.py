@@ -116,6 +116,18 @@ def read_labels(source: str, option: str | None = None) -> "torch.Tensor | None"
     return labels
 
 
+def pair_with_labels(data: "LoadedData", source: str, option: str | None = None) -> Any:
+    """Return the examples with the labels in their file, if any; raise if an option needs labels and has none."""
+    from torch import Tensor
+    from torch.utils.data import Dataset, StackDataset
+
+    labels = read_labels(source, option)
+    if isinstance(data.inputs, Dataset):
+        return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
+    # A dict may have an entry whose name is one of labels.
+    return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
+
+
 def unbundle(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of each bundle, a parameter whose type is a dataclass, as options of a command."""
     own = signature(command).parameters.values()

@@ -19,7 +19,6 @@ from effdeg.cli import _options as o
 from effdeg.cli._output import print_json, print_notes, print_table, print_to_stderr
 
 if TYPE_CHECKING:
-    from effdeg.io import LoadedData
     from effdeg.pools import PoolRows
 
 
@@ -86,7 +85,7 @@ def pool(
     files = name_checkpoints(weights)
     examples = read_options.load(data)
     more: dict[str, Any] = {
-        name: None if file is None else _pair(read_options.load(file), file, f"--{name}")
+        name: None if file is None else o.pair_with_labels(read_options.load(file), file, f"--{name}")
         for name, file in (("train", train), ("labeled", labeled))
     }
     running = device_options.settings(here=ray is None)
@@ -95,7 +94,7 @@ def pool(
         rows = effdeg.measure_pool(
             architecture,
             files,
-            _pair(examples, data),
+            o.pair_with_labels(examples, data),
             **more,
             proxies=proxies or (),
             proxy_examples=proxy_examples,
@@ -137,18 +136,6 @@ def _explain_interruption() -> Iterator[None]:
 def _list_models(table: Path) -> set[str]:
     with table.open(encoding="utf-8", newline="") as stream:
         return {row["model"] for row in csv.DictReader(stream)}
-
-
-def _pair(data: "LoadedData", source: str, option: str | None = None) -> Any:
-    """Return the examples with the labels in their file, if any; raise if an option needs labels and has none."""
-    from torch import Tensor
-    from torch.utils.data import Dataset, StackDataset
-
-    labels = o.read_labels(source, option)
-    if isinstance(data.inputs, Dataset):
-        return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
-    # A dict may have an entry whose name is one of labels.
-    return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
 
 
 def _choose_columns(rows: "PoolRows", proxies: list[str], width: int) -> tuple[list[str], list[str]]:

@@ -280,7 +280,7 @@ def compare(
         >>> effdeg.compare([effdeg.measure(f, x, paths=30) for f in (torch.exp, torch.tanh)])
         Comparison(tanh < exp)
     """
-    named = _name_models(models)
+    named = name_models(models)
     measured = {name: each for name, each in named.items() if isinstance(each, Measurement)}
     names = [proxies] if isinstance(proxies, str) else list(proxies)
     if measured:
@@ -316,7 +316,7 @@ def compare(
     return _rank(measured, normalized, tables)
 
 
-def _name_models(models: object) -> dict[str, Any]:
+def name_models(models: object) -> dict[str, Any]:
     """Return models by name; in a list, by their classes, numbered where these are the same."""
     if isinstance(models, list | tuple):
         kinds = [each.settings.model if isinstance(each, Measurement) else model_name(each) for each in models]
@@ -326,7 +326,7 @@ def _name_models(models: object) -> dict[str, Any]:
     if not isinstance(models, Mapping):
         raise TypeError(f"models must be a dict of models by name, or a list, not a {type(models).__name__}.")
     if len(models) < 2:
-        raise ValueError(f"a comparison needs at least two models, not {len(models)}.")
+        raise ValueError(f"at least two models are needed, not {len(models)}.")
     for name in models:
         if not isinstance(name, str):
             raise TypeError(f"models must have strings as names, such as {str(name)!r} instead of {name!r}.")

@@ -1,6 +1,8 @@
-"""Measure pools of trained models: one checkpoint after another, one row of a table for each."""
+"""Many trained models: a table with one row for each checkpoint, and which of them to choose."""
 
+from effdeg.pools._choice import Choice
+from effdeg.pools._picking import pick
 from effdeg.pools._pool import measure_pool
 from effdeg.pools._table import PoolRows
 
-__all__ = ["PoolRows", "measure_pool"]
+__all__ = ["Choice", "PoolRows", "measure_pool", "pick"]

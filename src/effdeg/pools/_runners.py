@@ -3,15 +3,12 @@
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from effdeg._models.inference import Device
 from effdeg._utils.imports import require
-from effdeg.pools._checkpoint import CheckpointMeasurer
 
 _TIMEOUT = 10.0  # seconds
 _ADVICE = (
@@ -19,17 +16,23 @@ _ADVICE = (
     "for this machine alone."
 )
 
-Outcomes = Iterator[tuple[str, dict[str, Any] | str]]
-"""By the checksums of checkpoints: their measures, or why there are none."""
+Outcomes = Iterator[tuple[str, Any]]
+"""By the keys of what was measured: the measures, or why there are none, a string."""
 
 
-def run_here(measurer: CheckpointMeasurer, files: Mapping[str, Path]) -> Outcomes:
+def run_here(measurer: Any, sources: Mapping[str, Any]) -> Outcomes:
     """Measure one checkpoint after another."""
-    return ((digest, _measure(measurer, file)) for digest, file in files.items())
+    return ((key, measure_one(measurer, source)) for key, source in sources.items())
 
 
-def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address: str, device: str | None) -> Outcomes:
-    """Measure each checkpoint in a task of Ray, in any order; the model and the examples are sent only once."""
+def run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device: str | None) -> Outcomes:
+    """Measure each checkpoint in a task of Ray, in any order; the measurer with its examples is sent only once.
+
+    The measurer is a dataclass with a ``device`` and a number of ``workers``, and measures a source of a model.
+
+    Raises:
+        ValueError: If the cluster does not answer, or lacks what a task needs.
+    """
     ray: Any = import_ray()
     connects = not ray.is_initialized()
     if connects:
@@ -43,16 +46,16 @@ def run_on_ray(measurer: CheckpointMeasurer, files: Mapping[str, Path], address:
         for kind, number in needed.items():
             if (there := ray.cluster_resources().get(kind, 0)) < number:
                 raise ValueError(f"ray={address!r} has {there:g} {kind}s, and a checkpoint needs {number}.")
-        task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(_measure)
+        task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(measure_one)
         shared = ray.put(replace(measurer, device=device))
-        pending = {task.remote(shared, file): digest for digest, file in files.items()}
+        pending = {task.remote(shared, source): key for key, source in sources.items()}
         while pending:
             (ready,), _ = ray.wait(list(pending))
-            digest = pending.pop(ready)
+            key = pending.pop(ready)
             try:
-                yield digest, ray.get(ready)
+                yield key, ray.get(ready)
             except ray.exceptions.RayError as error:  # errors of the model come back as values: its process died
-                yield digest, f"its process died: {str(error).strip().splitlines()[0]}"
+                yield key, f"its process died: {str(error).strip().splitlines()[0]}"
     finally:
         for each in pending:
             ray.cancel(each)
@@ -78,16 +81,16 @@ def check_address(address: str) -> None:
         raise ValueError(f"ray={address!r} does not answer ({error}). {_ADVICE}") from error
 
 
-def find_gpu(model: nn.Module, device: Device) -> str | None:
+def find_gpu(model: Any, device: Device) -> str | None:
     """Return the kind of device that a task of Ray runs on, which has only the GPUs that Ray gave it; None for CPUs."""
-    own = next((each.device for each in model.parameters()), torch.device("cpu"))
+    own = next((each.device for each in getattr(model, "parameters", list)()), torch.device("cpu"))
     kind = torch.device(device).type if device is not None else own.type
     return None if kind == "cpu" else kind
 
 
-def _measure(measurer: CheckpointMeasurer, file: Path) -> dict[str, Any] | str:
+def measure_one(measurer: Any, source: Any, *more: Any) -> Any:
     """Return the measures of a checkpoint, or why there are none."""
     try:
-        return measurer.measure(file)
+        return measurer.measure(source, *more)
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__

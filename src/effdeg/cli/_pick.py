@@ -1,0 +1,123 @@
+"""``effdeg pick``: which of several models will generalize best, without labels."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import effdeg
+from effdeg._utils.files import write_figure
+from effdeg.cli import _options as o
+from effdeg.cli._compare import match_models
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
+
+if TYPE_CHECKING:
+    from effdeg._models.inference import Model
+
+
+@o.unbundle
+def pick(
+    models: Annotated[
+        list[str],
+        o.argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
+    ],
+    data: o.Data,
+    *,
+    weights: Annotated[
+        list[Path] | None,
+        o.option(
+            help="Checkpoints (.safetensors, .pt, .ckpt, Hugging Face model folders) or folders of them, for one "
+            "model; or one for each model. Repeat for several."
+        ),
+    ] = None,
+    labels: Annotated[
+        int, o.option(metavar="N", help="Use the labels of the first N examples, which are next to them.", min=0)
+    ] = 0,
+    train: Annotated[str | None, o.option(help="Training examples with labels: do the models fit them?")] = None,
+    change: Annotated[
+        list[str] | None,
+        o.option(
+            help="What should not change a class, such as mirror, shift(4) or mirror+shift(4); repeat to draw one of "
+            "several for each example."
+        ),
+    ] = None,
+    at: Annotated[str | None, o.option(help="The layer that embeds token ids.")] = None,
+    examples: Annotated[int, typer.Option(help="Number of examples, drawn with the seed.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the examples and the changes.")] = 0,
+    device_options: o.DeviceOptions,
+    read_options: o.ReadOptions,
+    keep: Annotated[
+        Path | None, o.option(help="Keep what is observed of each model in this folder, to continue later.")
+    ] = None,
+    ray: Annotated[
+        str | None, o.option(help="Distribute the models over a Ray cluster: its address, auto, or local.")
+    ] = None,
+    plot: o.Plot = None,
+    quiet: o.Quiet = False,
+    json: o.Json = False,
+) -> None:
+    """Choose the model that will generalize best, without labels.
+
+    A model is good if it classifies examples and changed copies of them alike, and agrees with the other models. A few
+    labels (--labels) show how far to trust that.
+    """
+    check_plot(plot)
+    named = match_models(models, weights or [], seed)
+    settings = device_options.settings(here=ray is None)
+    changes = None
+    if change:
+        from effdeg.changes import parse
+
+        changes = [parse(each) for each in change]
+    loaded = read_options.load(data)
+    known = None
+    if labels:
+        found: Any = o.read_labels(data, f"--labels {labels}: --data")
+        if len(found) < labels:
+            raise ValueError(f"--labels {labels}: {data} holds {len(found)} labels.")
+        known = found[:labels]
+    more = None if train is None else o.pair_with_labels(read_options.load(train), train, "--train")
+    with o.prepare_run(named.values(), loaded):
+        choice = effdeg.pick(
+            _Models(named),
+            loaded.inputs,
+            labels=known,
+            train=more,
+            change=changes,
+            at=at,
+            examples=examples,
+            seed=seed,
+            keep=keep,
+            ray=ray,
+            progress=not (json or quiet),
+            **settings,
+        )
+    console = Console(quiet=json)
+    if json:
+        print_json(choice.to_dict() | {"data": loaded.source})
+    console.print(escape(choice.describe()), highlight=False)
+    print_table(console, "lower is better, except for accuracy and confidence (±: standard error)", choice.rows())
+    console.print(escape(f"data: {loaded.source} ({loaded.preprocessing or 'as they are'}), {choice.conditions()}"))
+    print_notes(console, [f"note: {note}" for note in choice.notes])
+    if plot is not None:
+        write(plot, partial(write_figure, choice.plot()), console)
+
+
+class _Models(Mapping[str, "Model"]):
+    """Models that are loaded when they are asked for, one at a time."""
+
+    def __init__(self, named: Mapping[str, o.NamedModel]) -> None:
+        self._named = named
+
+    def __getitem__(self, name: str) -> "Model":
+        return self._named[name].load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)

@@ -1,0 +1,335 @@
+"""A choice among models: scores, how certain they are, and when not to trust them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from effdeg._models.inference import Model
+from effdeg._utils.checks import shorten
+from effdeg._utils.files import replace_nonfinite
+from effdeg._utils.statistics import format_estimate, mean_and_stderr
+from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
+from effdeg.pools._observation import Observation
+from effdeg.proxies._predictions import score_nuclear_norm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_RESAMPLES = 1000
+_LEVEL = 0.05  # models that are at least as good as the best in more resamples than this share are not told apart
+_FITS = 0.97  # training accuracy
+_LEAST_SPREAD = 0.25  # of errors around those that scores predict, as a share of the scores' own spread
+_SHOWN = ("inconsistency", "disagreement", "confidence")
+_CERTAIN, _UNCERTAIN = 0.999, 0.97  # largest confidence of a model trained on hard labels, and on softened ones
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Estimate = tuple[float, float | None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice:
+    """Models in the order of their scores, best first. :func:`effdeg.pick` returns it.
+
+    Attributes:
+        models: The models that were given.
+        scores: The score of each model by name, best first: the mean of inconsistency and disagreement, each as a share
+            of what chance would give, or, with labels, the estimated error. Lower is better.
+        probabilities: The share of resamples of the examples in which each model has the best score.
+        tied: The models that cannot be told apart from the best: in more than 5% of the resamples their score is at
+            least as good.
+        measures: For each model every measure by name, with its standard error or None.
+        settings: ``change``, ``examples``, ``labels``, ``seed`` and ``at``.
+        notes: What limits the trust in this choice.
+    """
+
+    models: Mapping[str, Model]
+    scores: Mapping[str, float]
+    probabilities: Mapping[str, float]
+    tied: tuple[str, ...]
+    measures: Mapping[str, Mapping[str, Estimate]]
+    settings: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def best(self) -> str:
+        """The name of the chosen model."""
+        return next(iter(self.scores))
+
+    @property
+    def model(self) -> Model:
+        """The chosen model."""
+        return self.models[self.best]
+
+    @property
+    def ranking(self) -> list[str]:
+        """The models' names, best first."""
+        return list(self.scores)
+
+    def describe(self) -> str:
+        """Say in a sentence or two which model is chosen, and how certain that is."""
+        said = f"{self.best} is chosen of {len(self.scores)}: best in {self.probabilities[self.best]:.0%} of resamples."
+        if self.tied:
+            said += f" Not to be told apart from it: {shorten(self.tied, 5)}."
+        if labels := self.settings["labels"]:
+            by_labels = max(self.scores, key=lambda name: self.measures[name]["accuracy"][0])
+            said += f" The {labels} labels alone say {by_labels}."
+        return said
+
+    def rows(self) -> Rows:
+        """Return a table of strings: a header, then a row per model, best first."""
+        shown = [name for name in ("accuracy", *_SHOWN, "train_accuracy") if name in self.measures[self.best]]
+        score = "estimated error" if self.settings["labels"] else "score"
+        rows = [["model", score, "best in", *(name.replace("_", " ") for name in shown)]]
+        for name, value in self.scores.items():
+            estimates = (format_estimate(*self.measures[name][each]) for each in shown)
+            rows.append([name, f"{value:.4g}", f"{self.probabilities[name]:.0%}", *estimates])
+        return rows
+
+    def to_frame(self) -> "DataFrame":
+        """Return a data frame with a row per model, best first: all measures. Needs the extra ``pandas``."""
+        return make_frame(self._list_rows())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, names and lists, for JSON."""
+        return {
+            "best": self.best,
+            "tied": list(self.tied),
+            "models": replace_nonfinite(self._list_rows()),
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+        }
+
+    def plot(self, *, theme: str = "light") -> "Figure":
+        """Draw the scores, what they consist of, and the share of resamples that each model is best in.
+
+        Needs the extra ``plots``.
+        """
+        from effdeg.plots import plot_choice
+
+        return plot_choice(self, theme=theme)
+
+    def _list_rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for name, score in self.scores.items():
+            row: dict[str, Any] = {"model": name, "score": score, "best_in": self.probabilities[name]}
+            for measure, (value, stderr) in self.measures[name].items():
+                row[measure] = value
+                if stderr is not None:
+                    row[f"{measure}_stderr"] = stderr
+            rows.append(row)
+        return rows
+
+    def conditions(self) -> str:
+        """Say which examples and changes the choice was made with."""
+        return f"{self.settings['examples']} examples, changed by {self.settings['change']}"
+
+    def _repr_html_(self) -> str:
+        return render_tables([(self.describe(), self.rows())], [self.conditions(), *self._list_notes()])
+
+    def _list_notes(self) -> list[str]:
+        return [f"note: {note}" for note in self.notes]
+
+    def __str__(self) -> str:
+        return "\n".join([self.describe(), *align_columns(self.rows()), self.conditions(), *self._list_notes()])
+
+    def __repr__(self) -> str:
+        return f"Choice({' < '.join(self.ranking)})"
+
+
+def choose(
+    models: Mapping[str, Model],
+    observations: Mapping[str, Observation],
+    labels: Tensor | None,
+    settings: Mapping[str, Any],
+    notes: list[str],
+) -> Choice:
+    """Score models by what was observed of them, and by the labels of the first examples, if any are known."""
+    names = list(observations)
+    predicted = torch.stack([each.logits.argmax(1) for each in observations.values()], dim=1)
+    copies = torch.stack([each.copies for each in observations.values()], dim=1)
+    parts = {"inconsistency": (predicted != copies).double(), "disagreement": compare_predictions(predicted)}
+    classes = next(iter(observations.values())).logits.shape[1]
+    chances = _find_chances(predicted, copies, classes)
+    wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double().numpy()
+    shares = [_divide(part, chance) for part, chance in zip(parts.values(), chances, strict=True)]
+    each = torch.stack(shares).mean(0).numpy()  # of every example and model
+    examples = len(each)
+    counts = np.random.default_rng(settings["seed"]).multinomial(examples, [1 / examples] * examples, _RESAMPLES)
+    score = _estimate_scores(each, wrong, np.ones((1, examples)))[0]
+    resampled = _estimate_scores(each, wrong, counts.astype(np.float64))
+    won = resampled == resampled.min(1, keepdims=True)
+    probabilities = (won / won.sum(1, keepdims=True)).mean(0)
+    order = np.lexsort((-probabilities, score))
+    best = order[0]
+    tied = [names[j] for j in order[1:] if (resampled[:, j] <= resampled[:, best]).mean() > _LEVEL]
+    measures = {
+        name: _list_measures(
+            observations[name],
+            {part: values[:, j] for part, values in parts.items()},
+            None if wrong is None else wrong[:, j],
+        )
+        for j, name in enumerate(names)
+    }
+    ordered = [names[j] for j in order]
+    return Choice(
+        models=models,
+        scores={names[j]: float(score[j]) for j in order},
+        probabilities={names[j]: float(probabilities[j]) for j in order},
+        tied=tuple(tied),
+        measures={name: measures[name] for name in ordered},
+        settings=settings,
+        notes=(*notes, *_find_notes(observations, predicted, parts, measures)),
+    )
+
+
+def compare_predictions(predicted: Tensor) -> Tensor:
+    """Return, for every example and model, the share of the other models that predict another class.
+
+    Args:
+        predicted: The predicted classes, examples × models.
+    """
+    models = predicted.shape[1]
+    same = torch.stack([(predicted == predicted[:, [j]]).sum(1) for j in range(models)], dim=1)
+    return (models - same).double() / (models - 1)
+
+
+def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return each model's inconsistency and disagreement if predictions had their frequencies, but were independent.
+
+    A model that predicts one class for everything is consistent by chance alone (Cohen's κ).
+    """
+    own, of_copies = (_count_each(each, classes) for each in (predicted, copies))
+    others = (own.sum(0) - own) / (len(own) - 1)
+    return 1 - (own * of_copies).sum(1), 1 - (own * others).sum(1)
+
+
+def _count_each(predicted: Tensor, classes: int) -> Tensor:
+    """Return the share of each class among the predictions of each model, models × classes."""
+    counts = torch.stack([column.bincount(minlength=classes) for column in predicted.unbind(1)])
+    return counts.double() / len(predicted)
+
+
+def _divide(part: Tensor, chance: Tensor) -> Tensor:
+    """Return a part of the scores as a share of what chance would give; as much as chance if that is nothing."""
+    return torch.where(chance > 0, part / chance.clamp(min=1e-12), 1.0)
+
+
+def _estimate_scores(each: Array, wrong: Array | None, counts: Array) -> Array:
+    """Return the score of each model, resamples × models, for how often each resample has each example."""
+    scores: Array = counts @ each / counts.sum(1, keepdims=True)
+    if wrong is None:
+        return scores
+    labeled = counts[:, : len(wrong)]
+    # A resample without any labeled example says as much about the labels as the examples themselves do.
+    labeled = np.where(labeled.sum(1, keepdims=True) > 0, labeled, 1.0)
+    return combine(scores, labeled @ wrong / labeled.sum(1, keepdims=True), _find_variance(wrong))
+
+
+def _find_variance(wrong: Array) -> float:
+    """Return the variance of the error of a model among labeled examples, less what all models have in common."""
+    own = wrong - wrong.mean(1, keepdims=True)
+    labels = len(wrong)
+    # One more example on which a model is right and another is wrong: few labels may show no difference at all.
+    return float((own.var(0).mean() * labels + 0.25) / (labels + 1) / labels)
+
+
+def combine(scores: Array, errors: Array, variance: float) -> Array:
+    """Estimate errors from scores without labels, and from errors on a few labels that have a known variance.
+
+    Errors are taken to be a straight line in the scores plus a deviation of each model (the model of Fay and Herriot,
+    1979). The slope is a ridge regression towards 1. The best estimate then lies between line and labels, nearer to the
+    labels the more there are.
+    """
+    x, mean = scores - scores.mean(-1, keepdims=True), errors.mean(-1, keepdims=True)
+    y = errors - mean
+    slope = ((x * y).sum(-1, keepdims=True) / variance + 1) / ((x * x).sum(-1, keepdims=True) / variance + 1)
+    slope = np.maximum(slope, 0.0)
+    missed = y - slope * x
+    least = _LEAST_SPREAD**2 * (x * x).mean(-1, keepdims=True) + 1e-12
+    deviation = np.maximum((missed**2).mean(-1, keepdims=True) - variance, least)
+    return mean + slope * x + deviation / (deviation + variance) * missed  # type: ignore[no-any-return]
+
+
+def _list_measures(observation: Observation, parts: Mapping[str, Tensor], wrong: Array | None) -> dict[str, Estimate]:
+    log_probabilities = observation.logits.double().log_softmax(1)
+    probabilities = log_probabilities.exp()
+    of_examples = {
+        **({} if wrong is None else {"accuracy": 1 - torch.from_numpy(wrong)}),
+        **parts,
+        "confidence": probabilities.amax(1),
+        "entropy": -(probabilities * log_probabilities).sum(1),
+        **observation.of_examples,
+    }
+    measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
+    measures["nuclear_norm"] = score_nuclear_norm(probabilities), None
+    if observation.train_accuracy is not None:
+        measures["train_accuracy"] = observation.train_accuracy, None
+    return measures
+
+
+def _find_notes(
+    observations: Mapping[str, Observation],
+    predicted: Tensor,
+    parts: Mapping[str, Tensor],
+    measures: Mapping[str, Mapping[str, Estimate]],
+) -> list[str]:
+    """Return what limits the trust in scores."""
+    names, notes = list(observations), []
+    inconsistency, disagreement = (part.mean(0) for part in parts.values())
+    if not bool(inconsistency.any()):
+        notes.append(
+            "no change altered any prediction, so that only the disagreement among the models tells them apart. Give "
+            "a stronger change=."
+        )
+    if not bool(disagreement.any()):
+        notes.append("all models predict the same for every example: nothing here tells them apart.")
+    elif twins := [
+        f"{names[i]} and {names[j]}"
+        for i in range(len(names))
+        for j in range(i)
+        if torch.equal(predicted[:, i], predicted[:, j])
+    ]:
+        notes.append(f"predict the same for every example, so that they agree with each other: {shorten(twins, 3)}.")
+    unfit = [name for name in names if measures[name].get("train_accuracy", (1.0, None))[0] < _FITS]
+    if unfit:
+        notes.append(
+            f"{_list(unfit)} below {_FITS:.0%} on the training examples: among models that do not fit them, these "
+            "measures say less."
+        )
+    if len(kinds := sorted({each.kind for each in observations.values()})) > 1:
+        notes.append(f"the models are of several kinds ({shorten(kinds, 4)}): measures compare best within one kind.")
+    largest = {name: each.logits.double().softmax(1).amax(1).quantile(0.95) for name, each in observations.items()}
+    soft = [name for name in names if largest[name] < _UNCERTAIN]
+    if soft and any(value > _CERTAIN for value in largest.values()):
+        notes.append(
+            f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences "
+            "do not compare."
+        )
+    # How many classes are predicted: the exponential of the entropy of their shares.
+    shares = _count_each(predicted, next(iter(observations.values())).logits.shape[1])
+    counts = torch.special.entr(shares).sum(1).exp()
+    if narrow := [name for name, count in zip(names, counts, strict=True) if count < counts.median() / 2]:
+        notes.append(f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?")
+    if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
+        notes.append(
+            "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "
+            "with a few labels (labels=)."
+        )
+    if len(names) == 2:
+        notes.append("two models disagree with each other alike: the inconsistency alone decides.")
+    return notes
+
+
+def _list(names: list[str]) -> str:
+    return f"{shorten(names, 5)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _kendall(one: Tensor, other: Tensor) -> float:
+    """Return the share of pairs in the same order less that of pairs in the opposite one."""
+    signs = [torch.sign(each[:, None] - each[None, :]) for each in (one, other)]
+    return float((signs[0] * signs[1]).mean())

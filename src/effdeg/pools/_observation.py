@@ -1,0 +1,249 @@
+"""What a model does on examples, and on the way from each to a changed copy: all that a choice among models reads."""
+
+import hashlib
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from effdeg import changes
+from effdeg._models.arguments import DataNote, ItemReader
+from effdeg._models.examples import Examples, describe_shapes
+from effdeg._models.inference import Device, Model, inference
+from effdeg._models.layers import base_model, find_embeddings
+from effdeg._models.outputs import are_distributions, shaped_values
+from effdeg._models.partners import Partners, name_change
+from effdeg._models.paths import is_mask
+from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._utils.files import write_atomically
+from effdeg._utils.progress import Update, ignore
+from effdeg._utils.tree import Tree, named_tensors
+from effdeg.measure._estimator import summarize
+from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
+from effdeg.pools._checkpoint import LabeledExamples
+from effdeg.proxies._along_paths import compare_neighbors
+from effdeg.proxies._evaluator import Evaluator
+from effdeg.proxies._predictions import predict_classes
+
+_HASHED = 64  # examples that identify a data set
+_DROPPED = 0.1  # the share of tokens that the usual change of a text replaces
+_NOISE = 0.1  # the usual noise of a number, as a share of its standard deviation
+_SHIFT = 8  # the usual shift of an image is its smaller side divided by this
+
+Load = Callable[[], Model]
+
+
+class NotFinite(ValueError):  # noqa: N818  (a model is left out)
+    """The outputs of a model are NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was observed of one model.
+
+    Attributes:
+        kind: The class of the model.
+        logits: At the examples, examples × classes.
+        copies: The predicted classes of their changed copies.
+        of_examples: One number per example by name: ``inconsistency_soft`` compares an example with its changed copy;
+            the others are of the path between the two.
+        train_accuracy: The accuracy on training examples, if there are any.
+        notes: On the data and the model.
+    """
+
+    kind: str
+    logits: Tensor
+    copies: Tensor
+    of_examples: Mapping[str, Tensor]
+    train_accuracy: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """Observes one model after another on the same examples and the same changed copies."""
+
+    examples: Examples
+    indices: list[int]
+    change: Any
+    at: str | None
+    nodes: int
+    seed: int
+    train: Any
+    batch_size: int | None
+    device: Device
+    dtype: torch.dtype | None
+    keep: Path | None
+    workers: int = 0  # of a task of Ray
+
+    def measure(self, load: Load, update: Update = ignore) -> Observation:
+        """Observe a model, or read what was kept of it."""
+        model = load()
+        file = self._find_file(model)
+        if file is not None and file.exists():
+            return Observation(**torch.load(file, weights_only=True))
+        observation = self._observe(model, update)
+        if file is not None:
+            content = io.BytesIO()
+            torch.save(vars(observation), content)
+            write_atomically(file, content.getvalue())
+        return observation
+
+    def try_out(self, model: Model, count: int = 2) -> Observation:
+        """Observe a model on a few examples, to raise now what would fail on all."""
+        few = replace(self, indices=self.indices[:count], keep=None, train=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return few._observe(model, ignore)
+
+    def _observe(self, model: Model, update: Update) -> Observation:
+        at = self.at
+        if at is None and _are_tokens(ItemReader(model)(self.examples.fetch(self.indices[:1])).inputs):
+            at = find_embeddings(model)
+        settings = PathSettings(
+            nodes=self.nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
+        )
+        drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices]).T)
+
+        def read(returned: Any, points: int) -> Tensor:
+            return as_class_logits(shaped_values(returned, "identity", points=points))
+
+        rows: dict[int, dict[str, Tensor]] = {}
+        with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
+            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
+            for group in path_runner.run(read, update=update):
+                columns = _summarize(group, self.nodes)
+                for block, part in split_rows(group.blocks):
+                    rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
+        joined = {name: torch.cat([rows[start][name] for start in sorted(rows)]) for name in rows[0]}
+        logits, copies = joined.pop("logits"), joined.pop("copies")
+        if not bool(logits.isfinite().all()):
+            raise NotFinite("its outputs are NaN or infinite.")
+        if len(logits) > 2 and are_distributions(logits):
+            raise ValueError(
+                "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return "
+                "logits, or the logarithms of the probabilities."
+            )
+        return Observation(
+            kind=model_name(model),
+            logits=logits,
+            copies=copies,
+            of_examples=joined,
+            train_accuracy=None if self.train is None else self._measure_accuracy(model),
+            notes=tuple(path_runner.notes),
+        )
+
+    def _measure_accuracy(self, model: Model) -> float:
+        options = {name: getattr(self, name) for name in ("seed", "batch_size", "device", "dtype")}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataNote)
+            with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
+                predicted, labels = predict_classes(evaluator), evaluator.labels
+        return float((predicted == check_labels(labels, "train=").to(predicted.device)).double().mean())
+
+    def _find_file(self, model: Model) -> Path | None:
+        """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""
+        if self.keep is None or not isinstance(model, nn.Module):
+            return None
+        weights = {name: each.reshape(-1) for name, each in model.state_dict().items() if torch.is_tensor(each)}
+        some = self.indices[:_HASHED]
+        inputs = ItemReader(model)(self.examples.fetch(some)).inputs
+        partners = Partners(self.change, len(self.examples), ItemReader(model))
+        told = (
+            hash_examples(weights),
+            repr(model),
+            hash_examples(inputs),
+            hash_examples(partners.fetch(inputs, some, seed=self.seed, block=0)),
+            self.train and LabeledExamples(self.train, "train", ItemReader(model)).fingerprint(self.seed),
+            *(str(each) for each in (self.at, self.nodes, self.seed, self.dtype, self.indices)),
+        )
+        return self.keep / f"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}.pt"
+
+
+def as_class_logits(outputs: Tensor) -> Tensor:
+    """Return logits, one row per point and one column per class; a single output is the logit of class 1 of two."""
+    if outputs.dim() > 2:
+        raise ValueError(
+            f"one prediction per example was expected; the model returns {tuple(outputs.shape[1:])} for each."
+        )
+    logits = outputs.reshape(len(outputs), -1)
+    return torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
+
+
+def check_labels(labels: Any, name: str) -> Tensor:
+    """Return class ids, one per example; raise if labels are anything else."""
+    ids = torch.as_tensor(np.asarray(labels) if isinstance(labels, Sequence) else labels).cpu().squeeze()
+    if ids.dim() > 1 or ids.is_floating_point() or ids.dtype == torch.bool or ids.is_complex():
+        raise ValueError(
+            f"{name} must be class ids, one whole number per example, not {ids.dtype}, {tuple(ids.shape)}."
+        )
+    return ids.reshape(-1).long()
+
+
+def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
+    """Return the logits at the examples, the classes of their copies, and one number per example for all else."""
+    logits = group.kept.unflatten(0, (-1, nodes))
+    probabilities = logits.softmax(-1)
+    copy, example = probabilities[:, 0], probabilities[:, -1]
+    fitted = summarize(logits, group.alpha, FitSettings(degree=nodes - 1, output="identity"))
+    return {
+        "logits": logits[:, -1].float(),
+        "copies": copy.argmax(1),
+        "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
+        "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=nodes - 1))["effective_degree"],
+        "effective_degree_normalized": fitted["effective_degree_normalized"],
+        **compare_neighbors(probabilities),
+    }
+
+
+def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]:
+    """Return the usual change of examples like these, and why it is chosen.
+
+    Raises:
+        TypeError: If there is none.
+    """
+    floating = [leaf for _, leaf in named_tensors(inputs) if leaf.is_floating_point()]
+    if len(floating) == 1 and floating[0].dim() == 4 and floating[0].shape[1] in (1, 3, 4):
+        pixels = changes.shift(max(1, min(floating[0].shape[-2:]) // _SHIFT))
+        if floating[0].shape[1] == 1:
+            return pixels, "images of one channel are shifted, not mirrored, since they may be digits or letters"
+        return changes.compose(changes.mirror, pixels), "images are mirrored and shifted"
+    if len(floating) == 1 and floating[0].dim() == 2:
+        return _add_noise(floating[0]), f"to vectors is added noise, {_NOISE:g} standard deviations of each number"
+    if _are_tokens(inputs) and (at or find_embeddings(model)) is not None:
+        token = getattr(getattr(base_model(model), "config", None), "pad_token_id", None) or 0
+        return changes.drop_tokens(_DROPPED, token), f"of token ids {_DROPPED:.0%} are replaced by {token}"
+    raise TypeError(
+        f"there is no usual change for examples of {describe_shapes(inputs)}: give change=, a function of a batch that "
+        "should not alter a class (effdeg.changes has some), and for token ids at=, the layer that embeds them."
+    )
+
+
+def _are_tokens(inputs: Tree) -> bool:
+    """Return whether examples hold rows of integers, and no floating-point numbers."""
+    leaves = [leaf for name, leaf in named_tensors(inputs) if not is_mask(name, leaf)]
+    return bool(leaves) and all(not leaf.is_floating_point() and leaf.dim() == 2 for leaf in leaves)
+
+
+def _add_noise(vectors: Tensor) -> changes.Change:
+    deviation = _NOISE * vectors.double().std(0)
+
+    def change(inputs: Tree) -> Tree:
+        def add(x: Tensor) -> Tensor:
+            unit: Tensor = changes.noise(1.0)(torch.zeros_like(x))
+            return x + unit * deviation.to(x)
+
+        return changes._change_only(inputs, add, least=2)
+
+    return changes.Change(f"noise of {_NOISE:g} standard deviations of each number", change)
+
+
+def name_changes(change: Any) -> str:
+    """Return the names of changes, of which one is drawn for each example."""
+    return " or ".join(map(name_change, change)) if isinstance(change, list | tuple) else name_change(change)

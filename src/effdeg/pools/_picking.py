@@ -1,0 +1,231 @@
+"""Which of several models will generalize best, without labels."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._models.arguments import ItemReader
+from effdeg._models.examples import as_examples
+from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
+from effdeg._utils.checks import check_count
+from effdeg._utils.distributed import rank_and_size
+from effdeg._utils.files import check_writable
+from effdeg._utils.progress import progress_bar
+from effdeg.measure._comparison import name_models, naming
+from effdeg.pools._checkpoint import LabeledExamples
+from effdeg.pools._choice import Choice, choose
+from effdeg.pools._observation import Load, NotFinite, Observation, Observer, check_labels, choose_change, name_changes
+from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, measure_one, run_on_ray
+
+NODES = 4
+"""Points on the path from an example to its changed copy, both ends included: a fit of degree 3."""
+
+_TRIED = 256  # examples that a usual change is made for
+
+
+def pick(
+    models: Mapping[str, Model] | Sequence[Model],
+    data: Any,
+    *,
+    labels: Any = None,
+    train: Any = None,
+    change: Any = None,
+    at: str | None = None,
+    examples: int = 2000,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    keep: str | Path | None = None,
+    ray: str | None = None,
+    progress: bool = False,
+) -> Choice:
+    """Choose the model that is likely to be the most accurate, from examples without labels.
+
+    Each model predicts the class of every example and of a changed copy, such as its mirror image, that should have the
+    same class. The score of a model is the mean of two shares: of examples whose copy is classified differently
+    (inconsistency), and of other models that classify an example differently (disagreement), each divided by what
+    chance would give, so that a model is not chosen because it always says the same. The lowest score is chosen. The
+    same forward passes give every other measure without labels: see :attr:`Choice.measures`.
+
+    How often a model is best when the examples are drawn anew (the bootstrap) tells how much of the order is chance. It
+    does not tell whether the score is right for these models: notes say where it is known to fail, and a few labels
+    show it.
+
+    Args:
+        models: At least two classifiers for the same classes that return logits: a dict by name, or a list.
+        data: Examples like those that the model will be used on, of any kind that :func:`effdeg.measure` accepts.
+        labels: The classes of the first examples, if you know some: the accuracies on these are shown, and combined
+            with the score to an estimate of each model's error.
+        train: Examples with labels that the models were trained on, as ``(inputs, labels)`` or a data set: models that
+            do not fit them are noted.
+        change: A function of a batch that should not change a class, or several, of which one is drawn for each
+            example; see :mod:`effdeg.changes`. By default images are mirrored (not those of one channel) and shifted by
+            up to an eighth of their size, a tenth of the tokens is replaced, and to vectors is added noise of a tenth
+            of the standard deviation of each number.
+        at: For token ids, the layer that embeds them; known for models of Hugging Face.
+        examples: The number of examples, drawn with ``seed``; those with labels are always among them.
+        seed: Determines examples, changes and resamples.
+        batch_size: Points per forward pass; by default 1024, on the CPU 256.
+        device: Run the models there; by default where they are.
+        dtype: Run the models in this precision.
+        keep: A folder. What is observed of a model is kept in it, and a later call with the same models, data and
+            settings reads it.
+        ray: Distribute the models over a Ray cluster, as in :func:`effdeg.measure_pool`.
+        progress: Show a progress bar.
+
+    Returns:
+        The choice: ``.best`` and ``.model``, all scores and measures, ``.tied`` and ``.notes``.
+
+    Raises:
+        ValueError: If there are fewer than two models, they have different classes, or all but one return NaN; if a
+            setting is out of range, the change alters shapes, or labels are not classes.
+        TypeError: If models or data cannot be read, or there is no usual change for such data.
+
+    Example:
+        >>> import effdeg, torch
+        >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+        >>> models = {name: torch.nn.Linear(8, 3) for name in "abc"}
+        >>> choice = effdeg.pick(models, x)
+        >>> choice.best in models, round(sum(choice.probabilities.values()), 6)
+        (True, 1.0)
+    """
+    named, loads = _name(models)
+    check_count("examples", examples, least=2)
+    check_count("seed", seed, least=0)
+    if batch_size is not None:
+        check_count("batch_size", batch_size, least=1)
+    check_precision(dtype)
+    _check_place(device, ray)
+    folder = None if keep is None else _open_folder(Path(keep))
+    with seed_everything(seed):  # a loader may draw
+        given = as_examples(data)
+    known = None if labels is None else check_labels(labels, "labels=")
+    indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
+    first = next(iter(loads.values()))()
+    if train is not None and not LabeledExamples(train, "train", ItemReader(first)).has_labels:
+        raise ValueError("train= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
+    with seed_everything(seed):  # a data set may draw
+        some = ItemReader(first)(given.fetch(indices[:_TRIED])).inputs
+    change, reason = choose_change(some, first, at) if change is None else (_check_change(change), None)
+    observer = Observer(
+        examples=given,
+        indices=indices,
+        change=change,
+        at=at,
+        nodes=NODES,
+        seed=seed,
+        train=train,
+        batch_size=batch_size,
+        device=device if ray is None else None,
+        dtype=dtype,
+        keep=folder,
+    )
+    left_out = _try_out(observer, loads, known)
+    loads = {name: load for name, load in loads.items() if name not in left_out}
+    outcomes = _run_here(observer, loads, progress=progress)
+    if ray is not None:
+        outcomes = run_on_ray(observer, loads, address=ray, device=find_gpu(first, device))
+    observations: dict[str, Observation] = {}
+    for name, outcome in outcomes:
+        if isinstance(outcome, str):
+            left_out[name] = outcome
+        else:
+            observations[name] = outcome
+    notes = [] if reason is None else [f"{reason}; give change= if that can alter a class."]
+    notes += dict.fromkeys(each for observation in observations.values() for each in observation.notes)
+    notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
+    if len(observations) < 2:
+        raise ValueError(f"fewer than two models are left to choose among: {' '.join(notes)}")
+    settings = {
+        "change": name_changes(change),
+        "examples": len(indices),
+        "labels": 0 if known is None else len(known),
+        "seed": seed,
+    }
+    return choose(named, {name: observations[name] for name in loads if name in observations}, known, settings, notes)
+
+
+def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
+    """Return models by name, and how to get each; a mapping other than a dict may load a model when it is asked for."""
+    if isinstance(models, Mapping) and not isinstance(models, dict) and len(models) > 1:
+        return models, {name: partial(models.__getitem__, name) for name in models}
+    named = name_models(models)
+    return named, {name: partial(_return, model) for name, model in named.items()}
+
+
+def _return(model: Model) -> Model:
+    return model
+
+
+def _check_place(device: Device, ray: str | None) -> None:
+    if rank_and_size()[1] > 1:
+        raise ValueError("models are picked by one process, not under torchrun. Use ray= to distribute them.")
+    if ray is None:
+        check_device(device)
+    else:
+        import_ray()
+        check_address(ray)
+
+
+def _open_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(f"keep={str(folder)!r}", folder.absolute())
+    return folder
+
+
+def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
+    """Draw examples; the first ``labeled`` are always among them."""
+    if total < 2:
+        raise ValueError(f"data= holds {total} examples; at least two are needed, better a thousand.")
+    if labeled > total:
+        raise ValueError(f"labels= are {labeled}, but data= holds {total} examples: give those of the first.")
+    others = labeled + torch.randperm(total - labeled, generator=torch.Generator().manual_seed(seed))
+    return [*range(labeled), *others[: max(0, examples - labeled)].sort().values.tolist()]
+
+
+def _check_change(change: Any) -> Any:
+    several = change if isinstance(change, list | tuple) else [change]
+    if not several or not all(map(callable, several)):
+        raise TypeError(
+            f"change={change!r} must be a function of a batch, such as effdeg.changes.mirror, or a list of them."
+        )
+    return change
+
+
+def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | None) -> dict[str, str]:
+    """Run every model on a few examples, to raise now what is wrong; return those whose outputs are not finite."""
+    left_out, classes = {}, {}
+    for name, load in loads.items():
+        with naming(name):
+            try:
+                classes[name] = observer.try_out(load()).logits.shape[1]
+            except NotFinite as error:
+                left_out[name] = str(error)
+    if len(set(classes.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in classes.items())
+        raise ValueError(f"the models have different numbers of classes: {listed}.")
+    if labels is not None and classes and not bool(((labels >= 0) & (labels < min(classes.values()))).all()):
+        raise ValueError(
+            f"labels= go from {int(labels.min())} to {int(labels.max())}, but the models have "
+            f"{min(classes.values())} classes, from 0 on."
+        )
+    return left_out
+
+
+def _run_here(observer: Observer, loads: Mapping[str, Load], *, progress: bool) -> Outcomes:
+    """Observe one model after another."""
+    each = len(observer.indices)
+    with progress_bar("pick", len(loads) * each, enabled=progress) as update:
+        for number, (name, load) in enumerate(loads.items()):
+            update(number * each, name)
+
+            def count(done: float, start: int = number * each) -> None:
+                update(start + done)
+
+            yield name, measure_one(observer, load, count)
+        update(len(loads) * each)

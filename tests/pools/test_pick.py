@@ -1,0 +1,337 @@
+"""Picking: scores against loops by hand, bootstrap and labels against their definitions, and what is refused."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import effdeg
+from effdeg import changes
+from effdeg.pools._choice import _find_chances, combine, compare_predictions
+from tests.models import mlp
+
+X = torch.randn(150, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def conv(seed, classes=4):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, classes))
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {f"m{seed}": conv(seed) for seed in range(4)}
+
+
+@pytest.fixture(scope="module")
+def choice(models):
+    return effdeg.pick(models, X, change=changes.mirror)
+
+
+def classify(model, x):
+    with torch.no_grad():
+        return model(x).argmax(1)
+
+
+def test_scores_are_those_of_a_loop(models, choice):
+    predicted = {name: classify(model, X) for name, model in models.items()}
+    for name, model in models.items():
+        changed = (classify(model, X.flip(-1)) != predicted[name]).double().mean().item()
+        others = [predicted[other] for other in models if other != name]
+        differs = sum((other != predicted[name]).double().mean().item() for other in others) / len(others)
+        assert choice.measures[name]["inconsistency"][0] == pytest.approx(changed)
+        assert choice.measures[name]["disagreement"][0] == pytest.approx(differs)
+        by_chance = 1 - sum(
+            (classify(model, X.flip(-1)) == each).double().mean().item()
+            * (predicted[name] == each).double().mean().item()
+            for each in range(4)
+        )
+        shuffled = [predicted[name][torch.arange(150).roll(shift)] for shift in range(150)]  # every pair of examples
+        with_others = sum((mine != other).double().mean().item() for mine in shuffled for other in others) / 450
+        assert choice.scores[name] == pytest.approx((changed / by_chance + differs / with_others) / 2)
+    assert choice.ranking == sorted(models, key=lambda name: choice.scores[name])
+    assert choice.model is models[choice.best]
+
+
+def test_measures_are_those_of_the_proxies(models, choice):
+    names = ["confidence", "entropy", "nuclear_norm"]
+    for name, model in models.items():
+        expected = effdeg.proxies.evaluate(model, X, names=names)
+        for each in names:
+            assert choice.measures[name][each][0] == pytest.approx(expected[each].value, abs=1e-6)
+
+
+def test_measures_along_the_path_are_those_of_its_points(models, choice):
+    model = models["m0"]
+    with torch.no_grad():
+        points = torch.stack([model(X + share * (X.flip(-1) - X)).softmax(1) for share in (0, 1 / 3, 2 / 3, 1)])
+    regions = 1 + (points.argmax(-1).diff(dim=0) != 0).sum(0)
+    assert choice.measures["m0"]["decision_regions"][0] == pytest.approx(regions.double().mean().item())
+    variation = points.diff(dim=0).abs().sum(0).mean().item()
+    assert choice.measures["m0"]["total_variation"][0] == pytest.approx(variation, rel=1e-5)
+    found = effdeg.measure(
+        model, X, paths=400, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax"
+    )
+    assert choice.measures["m0"]["effective_degree"][0] == pytest.approx(found.value, rel=0.1)
+
+
+def test_resamples_agree_with_a_loop(models, choice):
+    predicted = torch.stack([classify(model, X) for model in models.values()], dim=1)
+    copies = torch.stack([classify(model, X.flip(-1)) for model in models.values()], dim=1)
+    chances = _find_chances(predicted, copies, 4)
+    each = ((predicted != copies) / chances[0] + compare_predictions(predicted) / chances[1]).numpy()
+    generator = np.random.default_rng(1)
+    won = np.zeros(4)
+    for _ in range(2000):
+        mean = each[generator.integers(0, len(each), len(each))].mean(0)
+        won += (mean == mean.min()) / (mean == mean.min()).sum()
+    expected = dict(zip(models, won / 2000, strict=True))
+    for name in models:
+        assert choice.probabilities[name] == pytest.approx(expected[name], abs=0.06)
+    assert sum(choice.probabilities.values()) == pytest.approx(1)
+    unclear = [name for name in models if name != choice.best and choice.probabilities[name] > 0.06]
+    assert {*unclear} <= {*choice.tied}
+
+
+def test_two_changes_the_batch_size_and_other_models_do_not_change_a_model(models, choice):
+    again = effdeg.pick(models, X, change=changes.mirror, batch_size=7)
+    assert again.scores == pytest.approx(choice.scores)
+    several = [changes.shift(2), changes.noise(0.5)]
+    one, two = (effdeg.pick(some, X, change=several) for some in (models, dict([*models.items()][:2])))
+    for name in ("m0", "m1"):
+        assert one.measures[name]["inconsistency"] == two.measures[name]["inconsistency"]
+    assert one.settings["change"] == "shift(2) or noise(0.5)"
+
+
+def test_labels_alone_decide_if_there_are_many(models):
+    labels = classify(models["m2"], X)
+    found = effdeg.pick(models, X, change=changes.mirror, labels=labels)
+    assert (found.best, found.measures["m2"]["accuracy"]) == ("m2", (1.0, 0.0))
+    assert "The 150 labels alone say m2." in str(found)
+    assert found.rows()[0][:2] == ["model", "estimated error"]
+    few = effdeg.pick(models, X, change=changes.mirror, labels=labels[:1].tolist(), examples=50)
+    assert few.settings == {"change": "mirror", "examples": 50, "labels": 1, "seed": 0}
+
+
+def test_scores_and_labels_are_combined_by_how_much_is_known():
+    scores, errors = np.array([[0.1, 0.2, 0.3]]), np.array([[0.4, 0.1, 0.1]])
+    assert combine(scores, errors, 1e-12) == pytest.approx(errors, abs=1e-6)
+    unknown = combine(scores, errors, 1e6)
+    assert unknown == pytest.approx(errors.mean() + scores - scores.mean(), abs=1e-4)
+    between = combine(scores, errors, 0.01)
+    assert ((between >= np.minimum(errors, unknown) - 1e-9) & (between <= np.maximum(errors, unknown) + 1e-9)).all()
+
+
+def test_the_labeled_examples_are_always_used(models):
+    labels = classify(models["m0"], X)[:30]
+    found = effdeg.pick(models, X, change=changes.mirror, labels=labels, examples=40, seed=5)
+    assert found.measures["m0"]["accuracy"][0] == 1.0
+    assert found.settings["examples"] == 40
+
+
+@pytest.mark.parametrize(
+    ("x", "said", "change"),
+    [
+        (X, "images are mirrored and shifted", "mirror + shift(1)"),
+        (X[:, :1], "not mirrored", "shift(1)"),
+        (X.flatten(1), "noise", "noise of 0.1 standard deviations of each number"),
+    ],
+)
+def test_the_usual_change_depends_on_the_data(x, said, change):
+    def network(seed):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 3))
+
+    found = effdeg.pick([network(0), network(1), network(2)], x)
+    assert found.settings["change"] == change
+    assert said in found.notes[0]
+    assert found.ranking[0] in {"Sequential 1", "Sequential 2", "Sequential 3"}
+
+
+def test_noise_has_the_scale_of_each_number():
+    x = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0])
+    seen = []
+
+    def record(x):
+        seen.append(x)
+        return x
+
+    effdeg.pick([record, lambda x: -x], x, examples=4000)
+    points = torch.cat([part for part in seen if len(part) > 100])
+    copies, own = points[0::4], points[3::4]
+    assert (copies - own).std(0) == pytest.approx([0.1, 10.0], rel=0.1)
+
+
+def test_texts_lose_tokens_at_their_embeddings():
+    transformers = pytest.importorskip("transformers")
+    settings = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(**settings, intermediate_size=16, num_labels=3)
+    torch.manual_seed(0)
+    models = [transformers.BertForSequenceClassification(config) for _ in range(3)]
+    for model in models:
+        model.classifier.weight.data.normal_()
+    ids = torch.randint(1, 50, (60, 9))
+    data = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    found = effdeg.pick(models, data, seed=3)
+    assert found.settings["change"] == "drop_tokens(0.1, 0)"
+    dropped = changes.drop_tokens(0.4)
+    strong = effdeg.pick(models, data, change=dropped)
+    assert strong.measures[strong.best]["inconsistency_soft"] > found.measures[strong.best]["inconsistency_soft"]
+
+
+def test_a_single_output_is_one_logit_of_two_classes():
+    x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
+    one = nn.Linear(5, 1)
+    found = effdeg.pick({"one": one, "other": lambda x: -one(x).squeeze(1)}, x)
+    assert found.measures["one"]["disagreement"][0] == 1.0
+
+
+def test_a_collapsed_model_is_not_chosen(models):
+    def constant(x):
+        return torch.tensor([9.0, 0, 0, 0]).expand(len(x), 4) + 1e-3 * x.flatten(1)[:, :4]
+
+    agreeing = {f"a{shift}": (lambda x, shift=shift: models["m0"](x) + 1e-3 * shift) for shift in range(3)}
+    found = effdeg.pick(agreeing | {"constant": constant}, X, change=changes.mirror)
+    assert found.best != "constant"
+    assert any("constant is predicting far fewer classes" in note for note in found.notes)
+    assert any("predict the same for every example" in note for note in found.notes)
+
+
+def test_notes_on_training_examples_kinds_and_confidence(models):
+    labels = classify(models["m0"], X)
+
+    class Sharp(nn.Module):
+        def forward(self, x):
+            return 100 * models["m0"](x)
+
+    found = effdeg.pick({**models, "sharp": Sharp()}, X, change=changes.mirror, train=(X, labels))
+    assert found.measures["m0"]["train_accuracy"] == (1.0, None)
+    notes = "\n".join(found.notes)
+    assert "m1, m2, m3 are below 97% on the training examples" in notes
+    assert "several kinds (Sequential, Sharp)" in notes
+    assert "hardly ever certain" in notes
+
+
+def test_nothing_to_tell_models_apart_is_noted(models):
+    twins = {"a": models["m0"], "b": conv(0), "c": conv(0)}
+    found = effdeg.pick(twins, X[:40], change=lambda x: x)
+    assert found.probabilities == pytest.approx(dict.fromkeys(found.ranking, 1 / 3))
+    assert len(found.tied) == 2
+    assert any("no change altered any prediction" in note for note in found.notes)
+    assert any("all models predict the same" in note for note in found.notes)
+    assert any("inconsistency alone decides" in note for note in effdeg.pick(dict([*models.items()][:2]), X).notes)
+
+
+def test_a_model_with_nan_is_left_out(models):
+    broken = conv(7)
+    with torch.no_grad():
+        broken[0].weight[0, 0, 0, 0] = math.nan
+    found = effdeg.pick({"broken": broken, **models}, X, change=changes.mirror)
+    assert "broken is left out: its outputs are NaN or infinite." in found.notes
+    assert found.ranking == effdeg.pick(models, X, change=changes.mirror).ranking
+    with pytest.raises(ValueError, match="fewer than two models are left"):
+        effdeg.pick({"broken": broken, "m0": models["m0"]}, X)
+
+
+def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
+    settings = {"change": changes.mirror, "keep": tmp_path / "kept"}
+    first = effdeg.pick(models, X, **settings)
+    assert len([*(tmp_path / "kept").iterdir()]) == 4
+    observed = []
+    original = effdeg.pools._observation.Observer._observe
+
+    def observe(self, model, update):
+        if len(self.indices) > 2:
+            observed.append(model)
+        return original(self, model, update)
+
+    monkeypatch.setattr("effdeg.pools._observation.Observer._observe", observe)
+    assert effdeg.pick(models, X, **settings).to_dict() == first.to_dict()
+    assert observed == []
+    effdeg.pick({**models, "new": conv(9)}, X, **settings)
+    assert len(observed) == 1
+    for other in ({"change": lambda x: x.flip(-1) + 1}, {"seed": 1}, {"examples": 100}, {"dtype": torch.float64}):
+        observed.clear()
+        effdeg.pick(models, X, **settings | other)
+        assert len(observed) == 4
+    observed.clear()
+    effdeg.pick(models, X + 1, **settings)
+    assert len(observed) == 4
+
+
+def test_results_as_json_frames_and_html(choice):
+    read = json.loads(json.dumps(choice.to_dict()))
+    assert read["best"] == choice.best
+    assert [row["model"] for row in read["models"]] == choice.ranking
+    frame = choice.to_frame()
+    assert list(frame["model"]) == choice.ranking
+    assert frame["inconsistency_stderr"].gt(0).all()
+    html = choice._repr_html_()
+    assert choice.best in html
+    assert "<table" in html
+    assert repr(choice).startswith(f"Choice({choice.best} < ")
+
+
+def test_the_figure_has_a_bar_for_each_model(choice):
+    figure = choice.plot(theme="dark")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == choice.ranking
+    assert [bar.get_width() for bar in figure.axes[1].patches] == list(choice.probabilities.values())
+
+
+def test_models_are_left_as_they_were(models):
+    model = models["m0"].train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        state = torch.get_rng_state()
+        effdeg.pick(models, X, change=changes.noise(0.1))
+    assert model.training
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"models": [conv(0)]}, ValueError, "at least two models are needed, not 1"),
+        ({"models": conv(0)}, TypeError, "models must be a dict of models by name, or a list"),
+        (
+            {"models": {"a": conv(0), "b": conv(1, classes=3)}},
+            ValueError,
+            "different numbers of classes: a has 4, b has 3",
+        ),
+        ({"models": {"a": conv(0), "b": mlp()}}, RuntimeError, None),
+        ({"data": X[:1]}, ValueError, "data= holds 1 examples"),
+        ({"data": torch.randint(0, 9, (40, 5))}, TypeError, "no usual change for examples"),
+        ({"data": torch.randn(40, 5, 6)}, TypeError, "no usual change for examples"),
+        ({"change": "mirror"}, TypeError, "must be a function of a batch"),
+        ({"change": []}, TypeError, "must be a function of a batch"),
+        ({"change": lambda x: x[:, :, ::2]}, ValueError, "returned"),
+        ({"change": lambda x: x * math.nan}, ValueError, "NaN"),
+        ({"labels": torch.zeros(200, dtype=torch.long)}, ValueError, "labels= are 200, but data= holds 150"),
+        ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but the models have 4 classes"),
+        ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
+        ({"labels": torch.zeros(9, 4, dtype=torch.long)}, ValueError, "labels= must be class ids"),
+        ({"train": X}, ValueError, "train= holds no labels"),
+        ({"examples": 1}, ValueError, "examples"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"device": "gpu"}, ValueError, "is not a device"),
+        ({"dtype": "float32"}, TypeError, "dtype"),
+        ({"models": {"a": lambda x: conv(0)(x).softmax(1), "b": conv(1)}}, ValueError, "probabilities already"),
+        ({"models": {"a": lambda x: x, "b": conv(1)}}, ValueError, "one prediction per example"),
+    ],
+)
+def test_bad_input_is_refused(models, given, error, message):
+    arguments = {"models": models, "data": X} | given
+    with pytest.raises(error, match=message):
+        effdeg.pick(**arguments)
+
+
+def test_an_error_names_the_model(models):
+    with pytest.raises(RuntimeError) as caught:
+        effdeg.pick({"good": models["m0"], "bad": mlp()}, X)
+    assert any("'bad'" in note for note in caught.value.__notes__)
