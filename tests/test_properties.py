@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import effdeg
-from effdeg import baselines, proxies
+from effdeg import baselines, changes, proxies
 from tests.batches import X, Y
 from tests.models import mlp, rescale, trained_relu
 from tests.properties import (
@@ -63,7 +63,7 @@ def compare(model, **how):
 
 def proxy(name, model, loss=cross_entropy, **how):
     reference = {key: each + 1 for key, each in model.state_dict().items()}
-    needed = {"reference": reference, "others": [OTHER], "labeled": (X.flip(0), Y)}
+    needed = {"reference": reference, "others": [OTHER], "labeled": (X.flip(0), Y), "change": changes.noise(1.0)}
     return proxies.evaluate(model, (X, Y), loss, names=[name], **needed, **PATHS, **how)[name].value
 
 
@@ -202,14 +202,17 @@ def _failing(at, function):
 LAYERS = {
     *("effective_degree", "effective_degree_normalized", "path_norm", "margin@10", "margin@50", "mixup_margin"),
     *("jacobian_norm", "decision_regions", "linear_regions", "total_variation"),
-    *("confidence", "entropy", "nuclear_norm", "disagreement"),
+    *("activation_changes", "spectral_centroid"),
+    *("confidence", "entropy", "nuclear_norm", "mano", "energy", "cot", "disagreement"),
+    *("inconsistency", "inconsistency_soft"),
 }
 # One factor for a whole layer cancels out of a product of norms, one for each unit does not.
 WHOLE_LAYERS = {"frobenius_product", "spectral_product", "spectral_margin@10", "spectral_margin@50"}
 # What does not notice a last layer that is scaled down.
 OUTPUTS = {
     *("effective_degree_normalized", "decision_regions", "linear_regions", "mixup_margin"),
-    *("spectral_margin@10", "spectral_margin@50", "disagreement"),
+    *("spectral_margin@10", "spectral_margin@50", "disagreement", "inconsistency"),
+    *("activation_changes", "spectral_centroid"),
 }
 INVARIANT = {"whole layer": LAYERS | WHOLE_LAYERS, "each unit": LAYERS, "outputs": OUTPUTS}
 # The rank of an example by its entropy, from which an accuracy is predicted, depends little on the scale of outputs.
@@ -231,6 +234,7 @@ def values():
     for kind in ("whole layer", "each unit"):
         torch.testing.assert_close(models[kind](x), model(x), rtol=1e-12, atol=1e-12)
     settings = {"names": NAMES, "others": [nn.Linear(5, 3).double()], "paths": 30, "nodes": 20, "degree": 8}
+    settings["change"] = changes.noise(0.5)
     return {kind: proxies.evaluate(each, (x, y), cross_entropy, **settings).row() for kind, each in models.items()}
 
 

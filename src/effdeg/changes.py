@@ -123,7 +123,7 @@ def noise(deviation: float) -> Change:
     deviation = check_number("deviation", deviation, "0.1 adds noise of that standard deviation")
 
     def change(x: Tensor) -> Tensor:
-        return x + deviation * torch.randn(x.shape, generator=GENERATOR.get(), device=x.device, dtype=x.dtype)
+        return x + deviation * _draw(x, *x.shape, by=torch.randn, dtype=x.dtype)
 
     return Change(f"noise({deviation:g})", lambda x: _change_only(x, change, least=2))
 
@@ -210,9 +210,11 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     return Change(f"drop_tokens({share:g}, {token})", change)
 
 
-def _draw(x: Tensor, *shape: int) -> Tensor:
-    """Draw numbers from [0, 1) where a tensor is."""
-    return torch.rand(shape, generator=GENERATOR.get(), device=x.device)
+def _draw(x: Tensor, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
+    """Draw random numbers for a tensor, on its device; with a generator they are the same on every device."""
+    generator = GENERATOR.get()
+    drawn = by(shape, generator=generator, device=x.device if generator is None else generator.device, **how)
+    return drawn.to(x.device)
 
 
 def _check_share(name: str, value: float) -> float:

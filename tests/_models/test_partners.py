@@ -67,10 +67,10 @@ def test_comparisons_do_not_mix_partners():
 @pytest.mark.parametrize(
     ("partners", "message"),
     [
-        (lambda x: x[..., :3], "a straight line joins only tensors of one shape"),
+        (lambda x: x[..., :3], "function of partners= returned .* a batch of the same shape"),
         (lambda x: None, "returned NoneType"),
         (lambda x: x / 0, "returned NaN or infinite"),
-        (lambda x: x.double(), "one shape and type"),
+        (lambda x: x.double(), "same shape and type"),
         (IMAGES[:3], "are 3 examples, but inputs hold 30"),
         ("mirror", "is a path"),
     ],

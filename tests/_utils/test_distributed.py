@@ -28,7 +28,7 @@ def measure_all():
     loose = effdeg.measure(model, X, paths=2000, nodes=8, degree=4, tolerance=0.04)
     compared = effdeg.compare({"model": model, "other": mlp(seed=1)}, X, degree=4, **MANY)
     names = [name for name in proxies.names() if name != "distance"]
-    needed = {"others": [mlp(seed=1)], "labeled": (X[12:24], Y)}
+    needed = {"others": [mlp(seed=1)], "labeled": (X[12:24], Y), "change": effdeg.changes.noise(1.0)}
     with pytest.raises(ValueError, match="NaN or infinite on path") as caught:
         effdeg.measure(broken_model, X, paths=200, nodes=8, degree=4)
     return {

@@ -1,11 +1,14 @@
-"""Which units flip along a path, and which operations make the count of linear regions wrong."""
+"""Which units flip along a path, and which operations make a count of them wrong."""
+
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
 import effdeg
-from effdeg.proxies import NotApplicable, evaluate, linear_regions
+from effdeg.proxies import NotApplicable, activation_changes, evaluate, linear_regions
+from effdeg.proxies._activations import ACTIVATIONS
 from tests.batches import X
 from tests.models import mlp
 
@@ -160,3 +163,81 @@ def test_a_graph_network_has_its_other_numbers():
     table = evaluate(Graph(), X.float(), **ROUTE)
     assert table["effective_degree"].value > 0
     assert "linear regions are defined for" in table.skipped["linear_regions"]
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+@pytest.mark.parametrize(
+    "activations",
+    [
+        *((each, each) for each in (nn.GELU(), nn.SiLU(inplace=True), nn.Tanh(), nn.ReLU6(), nn.Hardtanh())),
+        (nn.ReLU6(), nn.GELU()),  # from the second on, kinks are no longer recorded
+    ],
+)
+def test_changes_of_sign_against_a_loop_over_units(activations, batch_size):
+    torch.manual_seed(0)
+    one, two = activations
+    model = nn.Sequential(nn.Linear(6, 9), one, nn.Linear(9, 9), two, nn.Linear(9, 3)).double()
+    traced = effdeg.trace(model, X, paths=40, nodes=30)
+    changes = []
+    for pair, alpha in zip(traced.pairs, traced.alpha, strict=True):
+        points = alpha[:, None] * X[pair[0]] + (1 - alpha)[:, None] * X[pair[1]]
+        first = model[0](points)
+        second = model[2](one(first.clone()))
+        units = [*(first > 0).T.tolist(), *(second > 0).T.tolist()]
+        changes.append(sum(one != other for unit in units for one, other in pairwise(unit)) / 18)
+    found = activation_changes(model, X, batch_size=batch_size, **ROUTE)
+    assert found.value == pytest.approx(sum(changes) / 40)
+    assert found.stderr == pytest.approx(float(torch.tensor(changes).std()) / 40**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_every_activation_is_seen_once(name):
+    function = getattr(nn.functional, name.replace("log_s", "logs"), None) or getattr(torch, name)
+    slope = (torch.tensor([0.1]),) if name == "prelu" else ()
+    ends = torch.tensor([[-1.0], [2.0]])
+    assert activation_changes(lambda x: function(x, *slope), ends, **ROUTE).value == 1
+
+
+def test_in_a_relu_network_every_change_enters_a_linear_region():
+    model = mlp(activation=nn.ReLU).double()
+    table = evaluate(model, X, names=["linear_regions", "activation_changes"], **ROUTE)
+    assert table["linear_regions"].value == pytest.approx(1 + 16 * table["activation_changes"].value)
+
+
+def test_changes_do_not_grow_with_the_number_of_units():
+    model, wide = mlp().double(), mlp().double()
+    for name in ("weight", "bias"):
+        setattr(wide[0], name, nn.Parameter(getattr(model[0], name).repeat_interleave(3, dim=0)))
+    wide[2] = nn.Linear(48, 4).double()
+    assert activation_changes(wide, X, **ROUTE).value == pytest.approx(activation_changes(model, X, **ROUTE).value)
+
+
+def test_changes_are_counted_where_linear_regions_are_not_defined():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=12, activation="gelu", batch_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(40, 3)).eval()
+    x = torch.randn(10, 5, 8, generator=torch.Generator().manual_seed(0))
+    seen = []
+    layer.linear1.register_forward_hook(lambda _, __, output: seen.append(output))
+    table = evaluate(model, x, names=["activation_changes", "effective_degree"], **ROUTE)
+    units = torch.cat(seen)[-40 * 30 :].unflatten(0, (40, 30)).flatten(2) > 0
+    assert units.shape[2] == 5 * 12
+    expected = (units[:, 1:] != units[:, :-1]).sum(1).double().mean()
+    assert table["activation_changes"].value == pytest.approx(float(expected))
+    assert "linear regions are defined for" in evaluate(model, x, **ROUTE).skipped["linear_regions"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_changes_that_are_not_seen_are_refused():
+    model, x = mlp().double(), torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(NotApplicable, match="no such activation ran"):
+        activation_changes(nn.Linear(6, 3).double(), X, **ROUTE)
+    with pytest.raises(NotApplicable, match="a scripted module ran"):
+        activation_changes(torch.jit.trace(model, X), X, **ROUTE)
+    with pytest.raises(NotApplicable, match="do not have the examples first"):
+        activation_changes(lambda x: x + torch.tanh(x[:0]).sum(), X, **ROUTE)
+    with pytest.raises(NotApplicable, match="or are sparse or complex"):
+        activation_changes(lambda x: torch.tanh(1j * x).imag, X, **ROUTE)
+    for name in ("tokens among the examples", "tokens first"):
+        with pytest.raises(NotApplicable, match="do not have the examples first"):
+            activation_changes(Around(BETWEEN[name]), x, **ROUTE)

@@ -1,11 +1,13 @@
 """What is seen along paths: closed forms, and the same numbers as effdeg.measure."""
 
+import numpy as np
 import pytest
+import scipy.fft
 import torch
 from torch import nn
 
 import effdeg
-from effdeg.proxies import decision_regions, effective_degree, evaluate, total_variation
+from effdeg.proxies import decision_regions, effective_degree, evaluate, spectral_centroid, total_variation
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp
 
@@ -52,6 +54,29 @@ def test_total_variation_of_a_rise_and_of_a_wave():
     assert total_variation(lambda x: rise(torch.sin(9 * x)), ends, **ROUTE).value > 4 * float(span)
 
 
+def test_the_spectral_centroid_is_that_of_scipys_transform():
+    model = mlp().double()
+    traced = effdeg.trace(model, X, paths=40, nodes=31, seed=3)
+    points, centroids = (np.arange(31) + 0.5) / 31, []
+    for alpha, outputs in zip(traced.alpha.numpy(), traced.values("identity").numpy(), strict=True):
+        for values in outputs.T:
+            series = np.abs(scipy.fft.dct(np.interp(points, alpha, values)))[:11]
+            series[0] /= 2
+            centroids.append((np.arange(11) * series).sum() / series.sum())
+    found = spectral_centroid(model, X, paths=40, nodes=31, degree=10, seed=3)
+    assert found.value == pytest.approx(np.mean(centroids), rel=1e-9)
+    per_path = np.reshape(centroids, (40, 4)).mean(1)
+    assert found.stderr == pytest.approx(per_path.std(ddof=1) / 40**0.5, rel=1e-9)
+    assert found.settings == {"paths": 40, "nodes": 31, "degree": 10}
+
+
+@pytest.mark.parametrize("frequency", [0, 1, 6])
+def test_the_spectral_centroid_of_a_wave_is_its_frequency(frequency):
+    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    found = spectral_centroid(lambda x: torch.cos(frequency * torch.pi * x), ends, paths=20)
+    assert found.value == pytest.approx(frequency, rel=0.02, abs=1e-9)
+
+
 def test_tokens_each_count_for_regions():
     def per_token(x):
         return torch.stack([torch.zeros_like(x), x], dim=-1)  # examples × tokens × 2 classes
@@ -70,3 +95,4 @@ def test_one_number_has_no_classes_and_probabilities_are_no_logits(model, messag
     for name in ("effective_degree", "decision_regions", "total_variation"):
         assert message in table.skipped[name]
     assert table["effective_degree_normalized"].value > 0
+    assert table["spectral_centroid"].value > 0

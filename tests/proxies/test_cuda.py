@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from effdeg import proxies
+from effdeg import changes, proxies
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -23,7 +23,7 @@ def network():
 def test_a_gpu_gives_what_the_cpu_does(name):
     x = torch.randn(30, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(30) % 5
-    needed = {"others": [lambda x: x.flatten(1)[:, :5]], "labeled": (x.flip(0), y)}
+    needed = {"others": [lambda x: x.flatten(1)[:, :5]], "labeled": (x.flip(0), y), "change": changes.noise(1.0)}
     settings = {"names": [name], "batch_size": 8, **needed, **ROUTE}
     expected = proxies.evaluate(network(), (x, y), cross_entropy, **settings)[name]
     moved, there = network(), network().cuda()

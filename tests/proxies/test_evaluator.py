@@ -210,6 +210,7 @@ def test_a_model_in_half_precision_can_be_evaluated_in_float32(half):
     model, data = mlp(activation=nn.ReLU).to(half), (X.to(half), Y)
     other = mlp(activation=nn.ReLU, seed=1)
     options = {"reference": other, "others": [other], "labeled": data, "paths": 5, "nodes": 20, "degree": 5}
+    options["change"] = torch.neg
     found = evaluate(model, data, dtype=torch.float32, **options)
     expected = evaluate(copy.deepcopy(model).float(), data, **options)
     assert not found.skipped

@@ -1,22 +1,41 @@
-"""Confidence, entropy, nuclear norm, disagreement and thresholded confidence in closed form and against numpy."""
+"""What predictions say without labels: closed forms, loops over examples, and scipy's linear programs."""
 
 import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from effdeg import proxies
-from effdeg.proxies import NotApplicable, confidence, disagreement, entropy, nuclear_norm, thresholded_confidence
+import effdeg
+from effdeg import changes, proxies
+from effdeg.proxies import (
+    NotApplicable,
+    confidence,
+    cot,
+    disagreement,
+    energy,
+    entropy,
+    inconsistency,
+    mano,
+    nuclear_norm,
+    thresholded_confidence,
+)
 from tests.batches import X, Y, tokens
-from tests.models import Counted, Tokens, mlp
+from tests.models import Counted, Tokens, mlp, never
 
 READ = nn.Identity()  # the examples are the logits
-OF_ONE_MODEL = {"confidence": confidence, "entropy": entropy, "nuclear_norm": nuclear_norm}
-ALL = [*OF_ONE_MODEL, "disagreement", "thresholded_confidence"]
+OF_ONE_MODEL = {
+    "confidence": confidence,
+    "entropy": entropy,
+    "nuclear_norm": nuclear_norm,
+    "energy": energy,
+    "cot": cot,
+}
+ALL = [*OF_ONE_MODEL, "mano", "inconsistency", "inconsistency_soft", "disagreement", "thresholded_confidence"]
 
 
 def softmax(logits):
@@ -123,6 +142,193 @@ class TestOneModel:
     def test_probabilities_in_half_precision_are_found(self):
         with pytest.raises(NotApplicable, match="probabilities already"):
             confidence(lambda x: x.bfloat16().softmax(1), X)
+
+
+class TestMano:
+    @pytest.mark.parametrize(("scale", "expected"), [(2.0, "taylor"), (30.0, "softmax")])
+    def test_against_loops(self, scale, expected):
+        logits = draw_logits(40, scale=scale)
+        certain = -np.mean([math.log(p) for row in softmax(logits.numpy()) for p in row]) > 5
+        total = 0.0
+        for row in logits.tolist():
+            powers = [math.exp(q - max(row)) if certain else 1 + q + q**2 / 2 for q in row]
+            if not certain:
+                powers = [each - min(powers) for each in powers]
+            total += sum((each / sum(powers)) ** 4 for each in powers)
+        found = mano(READ, logits)
+        assert found.value == pytest.approx((total / (40 * 5)) ** 0.25, rel=1e-12)
+        assert found.settings == {"normalization": expected, "examples": 40}
+        assert found.stderr is None
+
+    def test_certain_predictions_have_the_largest_norm(self):
+        assert mano(READ, 200 * torch.eye(4).double()).value == pytest.approx((1 / 4) ** 0.25)
+        assert mano(READ, torch.zeros(9, 4)).value == 0
+
+    @pytest.mark.parametrize("classes", [1, 2])
+    def test_two_classes_are_refused(self, classes):
+        with pytest.raises(NotApplicable, match="at least three classes"):
+            mano(READ, draw_logits(30, classes))
+
+    def test_what_is_no_prediction(self):
+        with pytest.raises(NotApplicable, match="probabilities already"):
+            mano(lambda x: x.softmax(1), X)
+
+
+class TestEnergy:
+    def test_against_loops(self):
+        logits = draw_logits(40)
+        energies = [-math.log(sum(math.exp(q) for q in row)) for row in logits.tolist()]
+        total = sum(math.exp(each) for each in energies)
+        expected = -np.mean([math.log(math.exp(each) / total) for each in energies])
+        assert energy(READ, logits).value == pytest.approx(expected, rel=1e-12)
+
+    def test_equal_energies_and_one_high_among_low(self):
+        assert energy(READ, torch.zeros(30, 4)).value == pytest.approx(math.log(30))
+        logits = torch.zeros(10, 4)
+        logits[1:] += 100
+        assert energy(READ, logits).value == pytest.approx(90)
+
+
+class TestCot:
+    def test_against_an_assignment_to_balanced_classes(self):
+        logits = draw_logits(30, 3) + torch.tensor([2.0, 0.0, 0.0])
+        costs = np.repeat(1 - softmax(logits.numpy()), 10, axis=1)
+        expected = costs[scipy.optimize.linear_sum_assignment(costs)].mean()
+        assert cot(READ, logits).value == pytest.approx(expected, rel=1e-12)
+
+    def test_with_the_predicted_shares_it_is_what_confidence_lacks(self):
+        logits = draw_logits(200, 4)
+        shares = logits.argmax(1).bincount(minlength=4) / 200
+        expected = 1 - confidence(READ, logits).value
+        assert cot(READ, logits, shares=shares.tolist()).value == pytest.approx(expected, abs=1e-6)
+        assert cot(READ, logits).value > expected + 1e-4
+
+    def test_a_model_that_predicts_one_class(self):
+        certain = torch.tensor([[50.0, 0.0, 0.0, 0.0]]).repeat(100, 1)
+        assert cot(READ, certain).value == pytest.approx(0.75)
+
+    @pytest.mark.parametrize(
+        ("shares", "message"),
+        [
+            ([0.5, 0.4, 0.0], "sum to 1"),
+            ([1.5, -0.5, 0.0], "not negative"),
+            ([[1.0]], "a number for each class"),
+            ([0.5, 0.5], "are 2 numbers, but there are 3 classes"),
+        ],
+    )
+    def test_shares_that_are_wrong(self, shares, message):
+        with pytest.raises(ValueError, match=message):
+            cot(READ, draw_logits(5, 3), shares=shares)
+
+    def test_shares_that_are_wrong_are_found_before_the_model_runs(self):
+        with pytest.raises(ValueError, match="sum to 1"):
+            cot(never, X, shares=[0.5, 0.4])
+
+
+class TestInconsistency:
+    def test_against_a_loop(self):
+        model = mlp().double()
+        differs, distance = [], []
+        for x in X:
+            p, q = (softmax(model(each[None]).detach().numpy())[0] for each in (x, x.flip(0)))
+            differs.append(p.argmax() != q.argmax())
+            distance.append(sum(abs(p - q)) / 2)
+        hard = inconsistency(model, X, lambda x: x.flip(1))
+        soft = inconsistency(model, X, lambda x: x.flip(1), soft=True)
+        assert 0 < np.mean(differs) < 1
+        assert (hard.value, soft.value) == pytest.approx((np.mean(differs), np.mean(distance)), rel=1e-9)
+        for found, values in ((hard, differs), (soft, distance)):
+            assert found.stderr == pytest.approx(np.std(values, ddof=1) / 12**0.5)
+        assert (hard.name, soft.name) == ("inconsistency", "inconsistency_soft")
+
+    def test_no_change_and_a_complete_one(self):
+        logits = draw_logits(40, 2) * 100
+        for soft in (False, True):
+            assert inconsistency(READ, logits, lambda x: x, soft=soft).value == 0
+            assert inconsistency(READ, logits, lambda x: -x, soft=soft).value == pytest.approx(1, abs=0.02)
+
+    def test_images(self):
+        images = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+        def brighter_half(x):
+            return x.flatten(1, 2).unflatten(-1, (2, 2)).mean((1, 3))
+
+        found = inconsistency(brighter_half, images, changes.mirror)
+        assert found.value == 1
+        assert found.settings == {"change": "mirror", "examples": 20}
+        assert inconsistency(brighter_half, images, changes.brightness(0.1)).value == 0
+
+    def test_random_changes_depend_on_the_seed_alone(self):
+        model, x = mlp().double(), draw_logits(50, 6)
+
+        def find(seed, **how):
+            return inconsistency(model, x, changes.noise(1.0), soft=True, seed=seed, **how).value
+
+        assert find(0, batch_size=7) == pytest.approx(find(0), rel=1e-9)
+        assert find(1) != pytest.approx(find(0), rel=1e-3)
+
+    def test_one_of_several_is_drawn_for_each_example(self):
+        logits = torch.tensor([[5.0, 0.0, 0.0]]).repeat(400, 1)
+        several = [lambda x: x, lambda x: x.roll(1, 1)]
+        found = inconsistency(READ, logits, several)
+        assert 0.4 < found.value < 0.6
+        assert found.settings["change"] == "<lambda> or <lambda>"
+
+    def test_tokens(self):
+        model, batch = Tokens().double(), tokens(examples=40)
+        found = inconsistency(model, batch, changes.drop_tokens(0.5, 3), soft=True)
+        assert found.value > 0.01
+        # Nothing to drop: the first token of each stays.
+        assert inconsistency(model, tokens(examples=5, length=3), changes.drop_tokens(0.1)).value == 0
+
+    def test_a_mask_that_hides_by_infinity(self):
+        batch = tokens()
+        added = torch.zeros(10, 7).masked_fill(batch["attention_mask"] == 0, -torch.inf)
+        model = Tokens()
+
+        def run(input_ids, attention_mask):
+            return model(input_ids, (attention_mask == 0).long())
+
+        def change(batch):
+            return batch | {"input_ids": batch["input_ids"].flip(1)}
+
+        found = inconsistency(run, batch | {"attention_mask": added}, change, soft=True)
+        assert found.value == pytest.approx(inconsistency(model, batch, change, soft=True).value)
+        assert found.value > 0
+
+    def test_the_data_are_left_alone(self):
+        kept = X.clone()
+        inconsistency(mlp().double(), X, lambda x: x.mul_(2))
+        assert torch.equal(X, kept)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            (None, NotApplicable, "needs change=, a function of a batch"),
+            (X, TypeError, "change= is torch.float64 of shape .* a function of a batch was expected"),
+            ([], TypeError, "change= is a list"),
+            ("mirror", TypeError, "change= is a str"),
+            (lambda x: x[:, :3], ValueError, "function of change= returned .* a batch of the same shape and type"),
+            (lambda x: x.float(), ValueError, "same shape and type"),
+            (lambda x: x * torch.nan, ValueError, "function of change= returned NaN"),
+            (changes.mirror, TypeError, "one floating-point tensor of images"),
+        ],
+    )
+    def test_changes_that_are_wrong_are_found_before_the_model_runs(self, change, error, message):
+        model = Counted(mlp().double())
+        with pytest.raises(error, match=message):
+            inconsistency(model, X, change)
+        with pytest.raises(error, match=message):
+            proxies.evaluate(model, X, names=["confidence", "inconsistency"], change=change)
+        assert model.rows == 0
+
+    def test_outputs_that_are_no_prediction(self):
+        with pytest.raises(NotApplicable, match="one prediction per example"):
+            inconsistency(lambda x: x.view(12, 2, 3), X, torch.neg)
+
+    def test_a_comparison_has_no_change(self):
+        with pytest.raises(ValueError, match="'inconsistency_soft' needs change=…, which a comparison does not have"):
+            effdeg.compare([mlp(), mlp(seed=1)], X.float(), proxies=["inconsistency_soft"])
 
 
 class TestDisagreement:
@@ -283,11 +489,14 @@ class TestTogether:
     def test_all_share_one_pass_and_are_the_functions(self):
         model, other = Counted(mlp().double()), Counted(mlp(seed=1).double())
         labeled = X.flip(0)[:5] / 2, Y[:5]
-        table = proxies.evaluate(model, X, names=ALL, others=[other], labeled=labeled)
-        assert model.rows == len(X) + 5
+        table = proxies.evaluate(model, X, names=ALL, others=[other], labeled=labeled, change=torch.neg)
+        assert model.rows == 2 * len(X) + 5
         assert other.rows == len(X)
         for name, proxy in OF_ONE_MODEL.items():
             assert table[name] == proxy(model, X)
+        assert table["mano"] == mano(model, X)
+        assert table["inconsistency"] == inconsistency(model, X, torch.neg)
+        assert table["inconsistency_soft"] == inconsistency(model, X, torch.neg, soft=True)
         assert table["disagreement"] == disagreement(model, X, [other])
         assert table["thresholded_confidence"] == thresholded_confidence(model, X, labeled)
 
@@ -303,7 +512,8 @@ class TestTogether:
 
     def test_by_default_what_needs_more_than_the_data_is_skipped(self):
         table = proxies.evaluate(mlp().double(), X, paths=5, nodes=8, degree=4)
-        assert set(OF_ONE_MODEL) <= set(table)
+        assert {*OF_ONE_MODEL, "mano"} <= set(table)
+        assert "change=" in table.skipped["inconsistency"]
         assert "others=" in table.skipped["disagreement"]
         assert "labeled=" in table.skipped["thresholded_confidence"]
 
@@ -316,5 +526,5 @@ class TestTogether:
 
     def test_directions(self):
         assert [name for name in ALL if proxies.larger_is_better(name)] == [
-            *("confidence", "nuclear_norm", "thresholded_confidence"),
+            *("confidence", "nuclear_norm", "energy", "mano", "thresholded_confidence"),
         ]

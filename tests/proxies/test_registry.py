@@ -27,7 +27,8 @@ def table_of(model=None, **settings):
 
 def test_all_of_them():
     other = mlp(seed=1, activation=nn.ReLU).double()
-    table = table_of(mlp(activation=nn.ReLU).double(), reference=other, others=[other], labeled=(X, Y))
+    needed = {"reference": other, "others": [other], "labeled": (X, Y), "change": torch.neg}
+    table = table_of(mlp(activation=nn.ReLU).double(), **needed)
     assert not table.skipped
     assert list(table) == proxies.names()
     assert all(math.isfinite(value) for value in table.row().values())
@@ -45,7 +46,7 @@ def test_the_names_are_those_of_the_papers_grids():
 def test_directions():
     better = {name for name in proxies.names() if proxies.larger_is_better(name)}
     margins = {name for name in proxies.names() if "margin" in name}
-    assert better == margins | {"confidence", "nuclear_norm", "thresholded_confidence"}
+    assert better == margins | {"confidence", "nuclear_norm", "mano", "energy", "thresholded_confidence"}
     assert proxies.larger_is_better("margin@33")
     with pytest.raises(ValueError, match="'margins' is not a known proxy"):
         proxies.larger_is_better("margins")
@@ -84,6 +85,7 @@ def test_radii_share_one_gradient_and_margins_its_outputs():
 def test_everything_along_paths_shares_the_paths():
     model = counted()
     names = ["effective_degree", "effective_degree_normalized", "decision_regions", "linear_regions", "total_variation"]
+    names += ["activation_changes", "spectral_centroid"]
     proxies.evaluate(model, X, names=names, **ROUTE)
     assert model.rows == 20 * 15 + 2 * 8  # and a trial of whether rows are independent
 

@@ -173,7 +173,7 @@ def check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
         if not (leaf.is_floating_point() or leaf.is_complex()):
             continue
         rows = max(1, _CHECKED_AT_ONCE * len(leaf) // max(1, leaf.numel()))
-        broken = torch.cat([_is_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
+        broken = torch.cat([find_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
         if not broken:
             continue
         first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
@@ -184,7 +184,8 @@ def check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
         )
 
 
-def _is_broken(rows: Tensor, name: str) -> Tensor:
+def find_broken(rows: Tensor, name: str) -> Tensor:
+    """Return which rows are NaN or infinite."""
     # A mask that is added to attention scores is -inf where it hides.
     broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken

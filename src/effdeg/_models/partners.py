@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples, describe_shapes
+from effdeg._models.examples import as_examples, describe_shapes, find_broken
 from effdeg._models.inference import seed_everything
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
 
@@ -25,7 +24,7 @@ class Partners:
     """
 
     def __init__(self, partners: Any, examples: int, read_item: ItemReader) -> None:
-        self._changes, self._others, self._read_item = _read_changes(partners), None, read_item
+        self._changes, self._others, self._read_item = read_changes(partners), None, read_item
         if not self._changes:
             self._others = as_examples(partners)
             if len(self._others) != examples:
@@ -35,35 +34,42 @@ class Partners:
 
     def fetch(self, first: Tree, indices: Sequence[int], *, seed: int, block: int) -> Tree:
         """Return the partners of a block's examples; random changes depend on the seed and the block alone."""
-        if self._others is not None:
-            second = self._read_item(self._others.fetch(indices)).inputs
-        else:
-            drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
-            token = GENERATOR.set(torch.Generator().manual_seed(drawn))
-            try:
-                with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
-                    second = self._change(first, len(indices))
-            finally:
-                GENERATOR.reset(token)
-        _check_alike(first, second, "data set" if self._others is not None else "function")
+        if self._others is None:
+            return change_examples(self._changes, first, len(indices), seed=seed, block=block, option="partners")
+        second = self._read_item(self._others.fetch(indices)).inputs
+        _check_alike(first, second, "data set of partners=")
         return second
 
-    def _change(self, first: Tree, count: int) -> Tree:
-        if len(self._changes) == 1:
-            return self._changes[0](map_tensors(Tensor.clone, first))  # a copy: the function may work in place
-        changed = []
-        chosen = torch.randint(len(self._changes), (count,), generator=GENERATOR.get())
-        for number, change in enumerate(self._changes):
-            rows = (chosen == number).nonzero().flatten()
-            if len(rows):
-                part = change(take(first, rows))
-                _check_alike(take(first, rows), part, "function")
-                changed.append((rows, part))
-        order = torch.cat([rows for rows, _ in changed]).argsort()
-        return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
+
+def change_examples(
+    changes: Sequence[Callable[[Any], Any]], examples: Tree, count: int, *, seed: int, block: int, option: str
+) -> Tree:
+    """Return changed copies of a block of examples, each by one of the functions that were given as ``option``.
+
+    Random changes depend on the seed and the block alone.
+    """
+    drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
+    generator = torch.Generator().manual_seed(drawn)
+    token = GENERATOR.set(generator)
+    changed = []
+    try:
+        with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
+            chosen = torch.zeros(count, dtype=torch.int64, device="cpu")
+            if len(changes) > 1:
+                chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
+            for number, change in enumerate(changes):
+                rows = (chosen == number).nonzero().flatten()
+                if len(rows):
+                    part = change(take(examples, rows))  # a copy: the function may work in place
+                    _check_alike(take(examples, rows), part, f"function of {option}=")
+                    changed.append((rows, part))
+    finally:
+        GENERATOR.reset(token)
+    order = torch.cat([rows for rows, _ in changed]).argsort()
+    return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
 
 
-def _read_changes(partners: Any) -> list[Callable[[Any], Any]]:
+def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
     """Return the functions that partners are, or none if they are examples."""
     if callable(partners):
         return [partners]
@@ -75,7 +81,7 @@ def name_partners(partners: Any) -> str | None:
     """Return what a measurement records of its partners."""
     if partners is None:
         return None
-    changes = _read_changes(partners)
+    changes = read_changes(partners)
     return " or ".join(map(name_change, changes)) if changes else "a second data set"
 
 
@@ -84,16 +90,14 @@ def name_change(change: Any) -> str:
     return str(getattr(change, "name", None) or getattr(change, "__name__", type(change).__name__))
 
 
-def _check_alike(first: Tree, second: Tree, kind: str) -> None:
-    """Raise unless the two ends of paths have tensors of the same names, shapes and types, and finite ones."""
+def _check_alike(first: Tree, second: Tree, source: str) -> None:
+    """Raise unless examples and what belongs to them have tensors of the same names, shapes and types, all finite."""
     one, other = ([(name, leaf.shape, leaf.dtype) for name, leaf in named_tensors(end)] for end in (first, second))
     if one != other:
         raise ValueError(
-            f"the {kind} of partners= returned {describe_shapes(second)} for {describe_shapes(first)}: a straight line "
-            "joins only tensors of one shape and type. It must return a batch like the one it is given."
+            f"the {source} returned {describe_shapes(second)} for {describe_shapes(first)}: a batch of the same shape "
+            "and type was expected."
         )
     for name, leaf in named_tensors(second):
-        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
-            raise ValueError(
-                f"the {kind} of partners= returned NaN or infinite numbers{f' in {name!r}' if name else ''}."
-            )
+        if leaf.is_floating_point() and bool(find_broken(leaf, name).any()):
+            raise ValueError(f"the {source} returned NaN or infinite numbers{f' in {name!r}' if name else ''}.")

@@ -347,7 +347,7 @@ def _read_examples(inputs: Any, proxies: Sequence[str]) -> Examples:
 
     check_names(proxies)
     needs = {need: name for name in proxies for need in find_needs(name)}
-    for need in ("reference", "labeled"):
+    for need in ("reference", "labeled", "change"):
         if need in needs:
             raise ValueError(
                 f"proxies={needs[need]!r} needs {need}=…, which a comparison does not have: evaluate it with "

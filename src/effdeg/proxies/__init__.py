@@ -6,7 +6,14 @@ returns a :class:`Result`. The model is left exactly as it was. An option that i
 has no value for this model and these data.
 """
 
-from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
+from effdeg.proxies._along_paths import (
+    activation_changes,
+    decision_regions,
+    effective_degree,
+    linear_regions,
+    spectral_centroid,
+    total_variation,
+)
 from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
 from effdeg.proxies._evaluator import NotApplicable, Result, RunOptions
 from effdeg.proxies._jacobian import jacobian_norm
@@ -20,7 +27,17 @@ from effdeg.proxies._norms import (
     spectral_sum,
 )
 from effdeg.proxies._path_norm import path_norm
-from effdeg.proxies._predictions import confidence, disagreement, entropy, nuclear_norm, thresholded_confidence
+from effdeg.proxies._predictions import (
+    confidence,
+    cot,
+    disagreement,
+    energy,
+    entropy,
+    inconsistency,
+    mano,
+    nuclear_norm,
+    thresholded_confidence,
+)
 from effdeg.proxies._registry import Table, check_names, evaluate, larger_is_better, names
 from effdeg.proxies._sharpness import average_sharpness, sharpness
 
@@ -29,22 +46,27 @@ __all__ = [
     "Result",
     "RunOptions",
     "Table",
+    "activation_changes",
     "average_sharpness",
     "check_names",
     "confidence",
+    "cot",
     "decision_regions",
     "disagreement",
     "distance",
     "effective_degree",
+    "energy",
     "entropy",
     "evaluate",
     "frobenius_product",
     "frobenius_sum",
     "hessian_eigenvalue",
     "hessian_trace",
+    "inconsistency",
     "jacobian_norm",
     "larger_is_better",
     "linear_regions",
+    "mano",
     "margin",
     "mixup_margin",
     "names",
@@ -52,6 +74,7 @@ __all__ = [
     "parameter_norm",
     "path_norm",
     "sharpness",
+    "spectral_centroid",
     "spectral_product",
     "spectral_sum",
     "thresholded_confidence",

@@ -135,6 +135,7 @@ class Evaluator:
     batches: Batches
     others: Sequence[Model] | None
     labeled: tuple[Tree, Any]  # inputs and labels; None and None without
+    change: Any
     run_options: Mapping[str, Any]
     count_activations: bool = False
     _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
@@ -155,6 +156,7 @@ class Evaluator:
         reference: object = None,
         others: Sequence[Model] | None = None,
         labeled: Any = None,
+        change: Any = None,
         **options: Any,
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
@@ -195,7 +197,9 @@ class Evaluator:
                 )
             batches = Batches(counts.get("batch_size"), runner.device)
             try:
-                yield cls(runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, run_options)
+                yield cls(
+                    runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, change, run_options
+                )
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(

@@ -1,21 +1,28 @@
-"""What a classifier's predictions say without labels: confidence, entropy, dispersion and disagreement.
+"""What a classifier's predictions say without labels: confidence, entropy, dispersion, disagreement and consistency.
 
 All are of the probabilities at the examples themselves, so they belong on examples like those that the model will see,
-not on its training set, where most networks are certain of everything. All share one forward pass.
+not on its training set, where most networks are certain of everything. All share one forward pass. The functions
+``score_…`` compute from logits or probabilities that are known already.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from effdeg._models.inference import Model
 from effdeg._models.outputs import are_distributions
+from effdeg._models.partners import change_examples, name_partners, read_changes
+from effdeg._models.paths import BLOCK
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import mean_and_stderr
+from effdeg._utils.tree import Tree, concatenate, take
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
+from effdeg.proxies._transport import transport
 
 Score = Literal["entropy", "confidence"]
 
@@ -107,10 +114,107 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     return Result("nuclear_norm", score_nuclear_norm(probabilities), None, {"examples": len(probabilities)})
 
 
-def score_nuclear_norm(probabilities: Tensor) -> float:
-    """Return what :func:`nuclear_norm` does, from probabilities, examples × classes."""
-    examples, classes = probabilities.shape
-    return float(torch.linalg.matrix_norm(probabilities, "nuc")) / math.sqrt(min(examples, classes) * examples)
+@check_options
+def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return MaNo, the norm (Σ_ik σ_ik⁴ / (n k))^¼ of the n × k matrix σ of normalized logits. Larger is better.
+
+    Xie et al. (2024) predict accuracy under shift from it. Where predictions are certain, so that the mean of
+    -ln softmax(q)_k over examples and classes is above 5, σ = softmax(q). Elsewhere softmax trusts the logits too much,
+    and the exponential is replaced by its Taylor polynomial v = 1 + q + q²/2, of which the smallest over classes is
+    subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
+    although the probabilities do not.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed.
+
+    Returns:
+        The norm, without a standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``.
+
+    Raises:
+        ValueError: Outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example; or there are two classes, where
+            the smaller of two is subtracted and all predictions become certain.
+
+    Example:
+        >>> import torch, effdeg
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])  # 1 + q + q²/2 is 5, 1 and 0.5
+        >>> round(effdeg.proxies.mano(torch.nn.Identity(), logits).value, 4)  # σ = (0.9, 0.1, 0)
+        0.6839
+    """
+    with Evaluator.open(model, data, **options) as evaluator:
+        logits = _logits(evaluator)
+    settings = {"normalization": "softmax" if _is_certain(logits) else "taylor", "examples": len(logits)}
+    return Result("mano", score_mano(logits), None, settings)
+
+
+@check_options
+def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Return the meta-distribution energy -Σ_i ln softmax(E)_i / n of the energies of n examples. Larger is better.
+
+    The energy of an example is E = -ln Σ_k exp q_k of its logits q; the softmax is over examples. Peng et al. (2024)
+    predict accuracy under shift from it. It is ln n if all energies are equal, and rises as those of most examples fall
+    below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
+    not on probabilities alone.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed. Models are comparable on the same number of examples.
+
+    Returns:
+        The energy, at temperature 1, without a standard error.
+
+    Raises:
+        ValueError: Outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> round(effdeg.proxies.energy(torch.nn.Identity(), torch.zeros(5, 3)).value, 4)  # ln 5
+        1.6094
+    """
+    with Evaluator.open(model, data, **options) as evaluator:
+        logits = _logits(evaluator)
+    return Result("energy", score_energy(logits), None, {"examples": len(logits)})
+
+
+@check_options
+def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **options: Unpack[RunOptions]) -> Result:
+    """Predict the error from the shares of classes, by optimal transport. Smaller is better.
+
+    Confidence optimal transport (COT) of Lu et al. (2023): the mean of 1 - p_k(x) over examples x if each is assigned
+    to a class k, as cheaply as possible, such that classes have the given shares. 1 - p_k is half the L1 distance from
+    the probabilities to the one-hot vector of class k. It is at least 1 - :func:`confidence`, and equal to it if the
+    predicted classes have these shares.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples; labels are not needed.
+        shares: The share of each class among the examples, as far as it is known; by default all are equal, and the
+            predicted error is too large where they are not.
+
+    Returns:
+        The predicted error, without a standard error. The time grows with the examples whose assigned class is not the
+        predicted one: usually a second for 10,000 examples and 10 classes.
+
+    Raises:
+        ValueError: The shares are not one for each class, not negative, that sum to 1; or outputs are NaN or infinite.
+        NotApplicable: The outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> logits = torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log()  # both are predicted to be of class 0
+        >>> model = torch.nn.Identity()
+        >>> round(effdeg.proxies.cot(model, logits).value, 4)  # the second is assigned to class 1: (0.1 + 0.6) / 2
+        0.35
+        >>> round(effdeg.proxies.cot(model, logits, shares=[1.0, 0.0]).value, 4)
+        0.25
+    """
+    if shares is not None:
+        _read_shares(shares)
+    with Evaluator.open(model, data, **options) as evaluator:
+        probabilities = _log_probabilities(evaluator).exp()
+    return Result("cot", score_cot(probabilities, shares), None, {"examples": len(probabilities)})
 
 
 @check_options
@@ -156,6 +260,47 @@ def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **opti
             differs += (found.argmax(1) != logarithms.argmax(1)).double()
     settings = {"examples": len(differs), "others": len(compared)}
     return Result("disagreement", *mean_and_stderr(differs / len(compared)), settings)
+
+
+@check_options
+def inconsistency(model: Model, data: Any, change: Any, *, soft: bool = False, **options: Unpack[RunOptions]) -> Result:
+    """Return the share of examples whose predicted class changes if the example is changed. Smaller is better.
+
+    The change should not alter the true class, as a mirror image does not. It takes a second forward pass.
+
+    Args:
+        model: Any callable that returns logits, as for :func:`confidence`.
+        data: Examples of any kind, also token ids; labels are not needed.
+        change: A function of a batch, such as those of :mod:`effdeg.changes`; of several, one is drawn for each example
+            with ``seed``. It gets and returns batches in the form of the model's inputs.
+        soft: Return the mean of the total variation distance Σ_k |p_k - q_k| / 2 instead, between the probabilities of
+            the example and of the changed one.
+
+    Returns:
+        The mean over examples and its standard error.
+
+    Raises:
+        TypeError: ``change`` is not a function or a list of functions.
+        ValueError: ``change`` returns other shapes or types than it gets, or NaN; or outputs are NaN or infinite.
+        NotApplicable: ``change`` is None, or the outputs are not the logits of one prediction per example.
+
+    Example:
+        >>> import torch, effdeg
+        >>> x = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [5.0, 0.0]])
+        >>> effdeg.proxies.inconsistency(torch.nn.Identity(), x, lambda x: x - torch.tensor([2.0, 0.0])).value
+        0.25
+    """
+    name = f"inconsistency{'_soft' if soft else ''}"
+    with Evaluator.open(model, data, change=change, **options) as evaluator:
+        check_change(evaluator)
+        logarithms = _log_probabilities(evaluator)
+        others = evaluator.once("changed", lambda: _compute_changed_log_probabilities(evaluator))
+    if soft:
+        differs = (logarithms.exp() - others.exp()).abs().sum(1) / 2
+    else:
+        differs = (logarithms.argmax(1) != others.argmax(1)).double()
+    settings = {"change": name_partners(evaluator.change), "examples": len(differs)}
+    return Result(name, *mean_and_stderr(differs), settings)
 
 
 @check_options
@@ -230,6 +375,19 @@ def check_others(evaluator: Evaluator) -> Sequence[Model]:
     return others
 
 
+def check_change(evaluator: Evaluator) -> None:
+    """Raise unless there is a change of examples that can be made, as far as the first of them show."""
+    if evaluator.change is None:
+        raise NotApplicable("this proxy needs change=, a function of a batch, such as effdeg.changes.mirror.")
+    if not read_changes(evaluator.change):
+        raise TypeError(
+            f"change= is {_describe(evaluator.change)}; a function of a batch was expected, such as "
+            "effdeg.changes.mirror, or a list of such functions."
+        )
+    evaluator.check_data()
+    _change(evaluator, evaluator.split(BLOCK)[0])
+
+
 def check_labeled(evaluator: Evaluator) -> None:
     """Raise unless there are labeled examples to fit a threshold on."""
     inputs, labels = evaluator.labeled
@@ -245,12 +403,68 @@ def predict_classes(evaluator: Evaluator) -> Tensor:
     return _log_probabilities(evaluator).argmax(1)
 
 
+def score_nuclear_norm(probabilities: Tensor) -> float:
+    """Return :func:`nuclear_norm` from probabilities, examples × classes."""
+    examples, classes = probabilities.shape
+    norm = float(torch.linalg.matrix_norm(probabilities.double(), "nuc"))
+    return norm / math.sqrt(min(examples, classes) * examples)
+
+
+def score_mano(logits: Tensor) -> float:
+    """Return :func:`mano` from logits, examples × classes."""
+    if logits.shape[1] < 3:
+        raise NotApplicable(
+            "MaNo subtracts the smallest value over classes, which makes every prediction of one of two classes "
+            "certain: this proxy needs at least three classes."
+        )
+    logits = logits.double()
+    if _is_certain(logits):
+        normalized = logits.softmax(1)
+    else:
+        powers = 1 + logits + logits.square() / 2
+        powers = powers - powers.amin(1, keepdim=True)
+        # Zeros where all logits of an example are equal, as in the authors' code.
+        normalized = torch.nn.functional.normalize(powers, p=1, dim=1)
+    return float(normalized.pow(4).mean() ** 0.25)
+
+
+def score_energy(logits: Tensor) -> float:
+    """Return :func:`energy` from logits, examples × classes."""
+    return float(-(-logits.double().logsumexp(1)).log_softmax(0).mean())
+
+
+def score_cot(probabilities: Tensor, shares: Sequence[float] | None = None) -> float:
+    """Return :func:`cot` from probabilities, examples × classes."""
+    classes = probabilities.shape[1]
+    given = _read_shares([1 / classes] * classes if shares is None else shares)
+    if len(given) != classes:
+        raise ValueError(f"shares= are {len(given)} numbers, but there are {classes} classes: give one for each.")
+    return transport(1 - probabilities.double().cpu().numpy(), given)
+
+
+def _read_shares(shares: Sequence[float]) -> NDArray[np.float64]:
+    given: NDArray[np.float64] = np.asarray(shares, dtype=np.float64)
+    if given.ndim != 1 or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-6:
+        raise ValueError(f"shares={shares} must be a number for each class, not negative, and sum to 1.")
+    return given / float(given.sum())
+
+
+def _is_certain(logits: Tensor) -> bool:
+    """Return whether predictions are so far from uniform that MaNo trusts softmax."""
+    return float(-logits.double().log_softmax(1).mean()) > 5
+
+
 def _log_probabilities(evaluator: Evaluator) -> Tensor:
     """Return the logarithms of the probabilities, examples × classes."""
-    return evaluator.once("log probabilities", lambda: _compute_log_probabilities(evaluator))
+    return evaluator.once("log probabilities", lambda: _logits(evaluator).log_softmax(1))
 
 
-def _compute_log_probabilities(evaluator: Evaluator) -> Tensor:
+def _logits(evaluator: Evaluator) -> Tensor:
+    """Return the logits, examples × classes."""
+    return evaluator.once("logits", lambda: _compute_logits(evaluator))
+
+
+def _compute_logits(evaluator: Evaluator) -> Tensor:
     outputs = evaluator.outputs().double()
     if outputs.dim() > 2:
         shape = tuple(outputs.shape)
@@ -270,7 +484,20 @@ def _compute_log_probabilities(evaluator: Evaluator) -> Tensor:
             "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
             "or the logarithms of the probabilities."
         )
-    return logits.log_softmax(1)
+    return logits
+
+
+def _compute_changed_log_probabilities(evaluator: Evaluator) -> Tensor:
+    changed = concatenate([_change(evaluator, block) for block in evaluator.split(BLOCK)])
+    with evaluator.open_beside(evaluator.runner.model, (changed, None)) as beside:
+        return _log_probabilities(beside)
+
+
+def _change(evaluator: Evaluator, block: slice) -> Tree:
+    """Return the changed copies of a block of examples, which do not depend on the batch size."""
+    examples, count = take(evaluator.inputs, block), block.stop - block.start
+    changes = read_changes(evaluator.change)
+    return change_examples(changes, examples, count, seed=evaluator.seed, block=block.start, option="change")
 
 
 def _score(logarithms: Tensor, score: Score) -> Tensor:

@@ -10,24 +10,37 @@ from effdeg._utils.checks import suggest
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
 from effdeg.proxies import _norms
-from effdeg.proxies._along_paths import decision_regions, effective_degree, linear_regions, total_variation
+from effdeg.proxies._along_paths import (
+    COUNTED,
+    activation_changes,
+    decision_regions,
+    effective_degree,
+    linear_regions,
+    spectral_centroid,
+    total_variation,
+)
 from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._jacobian import jacobian_norm
 from effdeg.proxies._margins import check_percentile, margin, mixup_margin
 from effdeg.proxies._path_norm import path_norm
 from effdeg.proxies._predictions import (
+    check_change,
     check_labeled,
     check_others,
     confidence,
+    cot,
     disagreement,
+    energy,
     entropy,
+    inconsistency,
+    mano,
     nuclear_norm,
     thresholded_confidence,
 )
 from effdeg.proxies._sharpness import average_sharpness, check_radius, sharpness
 
-Need = Literal["weights", "labels", "loss", "reference", "others", "labeled"]
+Need = Literal["weights", "labels", "loss", "reference", "others", "labeled", "change"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +77,19 @@ _PROXIES: dict[str, _Family] = {
     "jacobian_norm": _Family(jacobian_norm),
     "decision_regions": _Family(decision_regions),
     "linear_regions": _Family(linear_regions),
+    "activation_changes": _Family(activation_changes),
+    "spectral_centroid": _Family(spectral_centroid),
     "total_variation": _Family(total_variation),
     "hessian_eigenvalue": _Family(hessian_eigenvalue, _LOSS),
     "hessian_trace": _Family(hessian_trace, _LOSS),
     "confidence": _Family(confidence, larger_is_better=True),
     "entropy": _Family(entropy),
     "nuclear_norm": _Family(nuclear_norm, larger_is_better=True),
+    "mano": _Family(mano, larger_is_better=True),
+    "energy": _Family(energy, larger_is_better=True),
+    "cot": _Family(cot),
+    "inconsistency": _Family(inconsistency, ("change",)),
+    "inconsistency_soft": _Family(partial(inconsistency, soft=True), ("change",)),
     "disagreement": _Family(disagreement, ("others",)),
     "thresholded_confidence": _Family(thresholded_confidence, ("labeled",), larger_is_better=True),
 }
@@ -195,14 +215,15 @@ def evaluate(
     reference: object = None,
     others: Sequence[Model] | None = None,
     labeled: Any = None,
+    change: Any = None,
     progress: bool = False,
     **options: Unpack[RunOptions],
 ) -> Table:
     """Evaluate many proxies for one model, sharing passes over the data where they can.
 
     All radii of one-step sharpness share one gradient, which also gives the outputs for margins and for everything that
-    is computed from predictions; the effective degree, regions and total variation share their paths; everything
-    spectral shares its norms.
+    is computed from predictions; the effective degree and all others along paths share their paths; norms of layers are
+    shared, too.
 
     Args:
         model: The model. Its weights, buffers, gradients and mode are left as they were.
@@ -217,12 +238,14 @@ def evaluate(
         reference: The model before training, or its state dict, for ``distance``.
         others: Other models of the same task, such as those of other seeds, for ``disagreement``.
         labeled: Examples with labels that the model was not trained on, for ``thresholded_confidence``.
+        change: A function of a batch that should not change predictions, or a list of them, for ``inconsistency``.
         progress: Show a progress bar.
 
     Raises:
-        TypeError: A name is not a string, or ``loss``, ``reference`` or ``others`` has the wrong type.
+        TypeError: A name is not a string, or ``loss``, ``reference``, ``others`` or ``change`` has the wrong type.
         ValueError: A name is unknown, the data are empty, the loss does not take the labels or is not the mean of a
-            batch, ``reference`` or ``others`` do not match the model, or outputs are NaN or infinite.
+            batch, ``reference`` or ``others`` do not match the model, ``change`` returns other shapes, or outputs are
+            NaN or infinite.
         NotApplicable: One of ``names`` has no value for this model and these data.
 
     Example:
@@ -239,12 +262,13 @@ def evaluate(
     needs = {need for name in wanted for need in find_needs(name)}
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
+    given = {"reference": reference, "others": others, "labeled": labeled, "change": change}
     with (
-        Evaluator.open(model, data, loss, reference=reference, others=others, labeled=labeled, **options) as evaluator,
+        Evaluator.open(model, data, loss, **given, **options) as evaluator,
         progress_bar("proxies", len(chosen), enabled=progress) as update,
     ):
         _check_needs(evaluator, needs if names is not None else set())
-        evaluator.count_activations = "linear_regions" in chosen
+        evaluator.count_activations = not COUNTED.isdisjoint(chosen)
         for number, (name, compute) in enumerate(chosen.items()):
             update(number, name)
             try:
@@ -283,7 +307,7 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
         check = check_percentile if found.number == "percentile" else check_radius
         check(found.number, settings[found.number])
     # An evaluator holds the data, loss, reference and so on, so these positional arguments of a proxy stay empty.
-    empty = [None] * (1 + len({"loss", "others", "labeled"} & {*found.needs}))
+    empty = [None] * (1 + len({"loss", "others", "labeled", "change"} & {*found.needs}))
     return lambda evaluator: found.compute(evaluator, *empty, **settings)
 
 
@@ -301,4 +325,6 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
         check_others(evaluator)
     if evaluator.labeled[0] is not None or "labeled" in needs:
         check_labeled(evaluator)
+    if evaluator.change is not None or "change" in needs:
+        check_change(evaluator)
     evaluator.check_labels()

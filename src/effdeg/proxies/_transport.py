@@ -1,0 +1,55 @@
+"""Optimal transport from many examples, of equal mass, to few classes."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROUNDING = 1e-9  # of masses, where an example has mass 1
+
+
+def transport(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+    """Return the mean cost of the cheapest assignment of examples to classes in which class k gets ``shares[k]``.
+
+    Successive shortest paths (Ahuja, Magnanti and Orlin 1993, section 9.7): every example starts in its cheapest class;
+    then mass moves from a class with too much to one with too little, along the chain of classes where this adds least
+    to the cost. An example may be divided among classes.
+
+    Args:
+        costs: Of each example in each class, examples × classes.
+        shares: Of each class; they sum to 1.
+    """
+    costs, (count, classes) = np.ascontiguousarray(costs.T), costs.shape
+    mass = np.zeros_like(costs)
+    mass[costs.argmin(0), np.arange(count)] = 1.0
+    excess = mass.sum(1) - count * shares
+    # What it costs to move one example from a class to another, and which example that is.
+    prices, movers = np.full((classes, classes), np.inf), np.zeros((classes, classes), np.int64)
+    potential, changed = np.zeros(classes), set(range(classes))
+    while True:
+        for one in changed:
+            rows = np.flatnonzero(mass[one] > _ROUNDING)
+            if len(rows):
+                cheapest = (costs[:, rows] - costs[one, rows]).argmin(1)
+                movers[one] = rows[cheapest]
+            prices[one] = costs[range(classes), movers[one]] - costs[one, movers[one]] if len(rows) else np.inf
+        if excess.max() <= _ROUNDING or excess.min() >= -_ROUNDING:
+            return float((mass * costs).sum() / count)
+        # Dijkstra's algorithm, from all classes with too much to the nearest with too little.
+        distance, before = np.where(excess > _ROUNDING, 0.0, np.inf), np.full(classes, -1)
+        done = np.zeros(classes, bool)
+        while excess[end := int(np.where(done, np.inf, distance).argmin())] >= -_ROUNDING:
+            through = distance[end] + np.maximum(prices[end] + potential[end] - potential, 0.0)
+            done[end] = True
+            nearer = ~done & (through < distance)
+            distance[nearer], before[nearer] = through[nearer], end
+        potential += np.minimum(distance, distance[end])
+        chain = [end]
+        while before[chain[-1]] >= 0:
+            chain.append(int(before[chain[-1]]))
+        moves = [(one, other, movers[one, other]) for other, one in pairwise(chain)]
+        amount = min(excess[chain[-1]], -excess[end], *(mass[one, row] for one, _, row in moves))
+        for one, other, row in moves:
+            mass[[one, other], row] += -amount, amount
+        excess[[chain[-1], end]] += -amount, amount
+        changed = set(chain)
