@@ -44,6 +44,7 @@ COVERED_BY = {
     "integrations/test_frameworks.py": ["_models/frameworks.py"],
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
     "measure/test_measurement.py": ["measure/_record.py"],
+    "pools/test_picking.py": ["pools/_choice.py", "pools/_observation.py"],
     "pools/test_pool.py": ["pools/_files.py", "pools/_runners.py"],
     "ranking/test_rank.py": ["ranking/_notes.py", "ranking/_pool.py", "ranking/_result.py", "ranking/_scores.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],

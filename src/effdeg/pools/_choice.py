@@ -14,7 +14,7 @@ from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg.pools._observation import Observation
-from effdeg.proxies._predictions import score_nuclear_norm
+from effdeg.proxies._predictions import score_cot, score_energy, score_mano, score_nuclear_norm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -267,6 +267,10 @@ def _list_measures(observation: Observation, parts: Mapping[str, Tensor], wrong:
     }
     measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
     measures["nuclear_norm"] = score_nuclear_norm(probabilities), None
+    if probabilities.shape[1] > 2:  # two classes have no MaNo
+        measures["mano"] = score_mano(observation.logits), None
+    measures["energy"] = score_energy(observation.logits), None
+    measures["cot"] = score_cot(probabilities), None
     if observation.train_accuracy is not None:
         measures["train_accuracy"] = observation.train_accuracy, None
     return measures

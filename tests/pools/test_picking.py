@@ -58,9 +58,9 @@ def test_scores_are_those_of_a_loop(models, choice):
 
 
 def test_measures_are_those_of_the_proxies(models, choice):
-    names = ["confidence", "entropy", "nuclear_norm"]
+    names = ["confidence", "entropy", "nuclear_norm", "mano", "energy", "cot", "inconsistency", "inconsistency_soft"]
     for name, model in models.items():
-        expected = effdeg.proxies.evaluate(model, X, names=names)
+        expected = effdeg.proxies.evaluate(model, X, names=names, change=changes.mirror)
         for each in names:
             assert choice.measures[name][each][0] == pytest.approx(expected[each].value, abs=1e-6)
 
