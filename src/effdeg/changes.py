@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from effdeg._models.examples import describe_shapes
-from effdeg._models.partners import GENERATOR, name_change
+from effdeg._models.partners import current_generator, draw_uniform, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
@@ -123,7 +123,10 @@ def noise(deviation: float) -> Change:
     deviation = check_number("deviation", deviation, "0.1 adds noise of that standard deviation")
 
     def change(x: Tensor) -> Tensor:
-        return x + deviation * torch.randn(x.shape, generator=GENERATOR.get(), device=x.device, dtype=x.dtype)
+        if (generator := current_generator()) is None:
+            return x + deviation * torch.randn(x.shape, device=x.device, dtype=x.dtype)
+        drawn = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
+        return x + deviation * drawn.to(x.device)
 
     return Change(f"noise({deviation:g})", lambda x: _change_only(x, change, least=2))
 
@@ -212,7 +215,7 @@ def drop_tokens(share: float, token: int = 0) -> Change:
 
 def _draw(x: Tensor, *shape: int) -> Tensor:
     """Draw numbers from [0, 1) where a tensor is."""
-    return torch.rand(shape, generator=GENERATOR.get(), device=x.device)
+    return draw_uniform(x.device, *shape)
 
 
 def _check_share(name: str, value: float) -> float:

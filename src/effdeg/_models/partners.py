@@ -25,7 +25,7 @@ class Partners:
     """
 
     def __init__(self, partners: Any, examples: int, read_item: ItemReader) -> None:
-        self._changes, self._others, self._read_item = _read_changes(partners), None, read_item
+        self._changes, self._others, self._read_item = read_changes(partners), None, read_item
         if not self._changes:
             self._others = as_examples(partners)
             if len(self._others) != examples:
@@ -45,7 +45,9 @@ class Partners:
                     second = self._change(first, len(indices))
             finally:
                 GENERATOR.reset(token)
-        _check_alike(first, second, "data set" if self._others is not None else "function")
+        kind = "data set" if self._others is not None else "function"
+        check_alike(first, second, kind)
+        _check_finite(second, kind)
         return second
 
     def _change(self, first: Tree, count: int) -> Tree:
@@ -56,13 +58,25 @@ class Partners:
             if len(rows):
                 # A copy: the function may work in place.
                 part = change(map_tensors(Tensor.clone, take(first, rows)))
-                _check_alike(take(first, rows), part, "function")
+                check_alike(take(first, rows), part, "function")
                 changed.append((rows, part))
         order = torch.cat([rows for rows, _ in changed]).argsort()
         return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
 
 
-def _read_changes(partners: Any) -> list[Callable[[Any], Any]]:
+def current_generator() -> torch.Generator | None:
+    """Return what random changes draw from in this thread; torch.compile cannot follow the variable."""
+    return None if torch.compiler.is_compiling() else GENERATOR.get()
+
+
+def draw_uniform(device: torch.device, *shape: int) -> Tensor:
+    """Draw numbers from [0, 1), by the generator of this thread if there is one."""
+    if (generator := current_generator()) is None:
+        return torch.rand(shape, device=device)
+    return torch.rand(shape, generator=generator, device=generator.device).to(device)
+
+
+def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
     """Return the functions that partners are, or none if they are examples."""
     if callable(partners):
         return [partners]
@@ -74,7 +88,7 @@ def name_partners(partners: Any) -> str | None:
     """Return what a measurement records of its partners."""
     if partners is None:
         return None
-    changes = _read_changes(partners)
+    changes = read_changes(partners)
     return " or ".join(map(name_change, changes)) if changes else "a second data set"
 
 
@@ -83,14 +97,17 @@ def name_change(change: Any) -> str:
     return str(getattr(change, "name", None) or getattr(change, "__name__", type(change).__name__))
 
 
-def _check_alike(first: Tree, second: Tree, kind: str) -> None:
-    """Raise unless the two ends of paths have tensors of the same names, shapes and types, and finite ones."""
+def check_alike(first: Tree, second: Tree, kind: str) -> None:
+    """Raise unless the two ends of paths have tensors of the same names, shapes and types."""
     one, other = ([(name, leaf.shape, leaf.dtype) for name, leaf in named_tensors(end)] for end in (first, second))
     if one != other:
         raise ValueError(
             f"the {kind} of partners= returned {describe_shapes(second)} for {describe_shapes(first)}: a straight line "
             "joins only tensors of one shape and type. It must return a batch like the one it is given."
         )
+
+
+def _check_finite(second: Tree, kind: str) -> None:
     for name, leaf in named_tensors(second):
         if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
             raise ValueError(
