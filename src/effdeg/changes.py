@@ -7,6 +7,7 @@ with one such tensor).
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from effdeg._utils.tree import Tree, tensors, tree_map
 
 _CHANNELS = (1, 3, 4)
 
-__all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "shift"]
+__all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "parse", "shift"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,6 +214,36 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     return Change(f"drop_tokens({share:g}, {token})", change)
 
 
+def parse(text: str) -> Callable[[Any], Any]:
+    """Return the change of a name such as ``mirror``, ``shift(4)`` or ``mirror+shift(4)``, as records have it.
+
+    Raises:
+        ValueError: If a name is not known, or the numbers in its brackets are not those it takes.
+
+    Example:
+        >>> from effdeg import changes
+        >>> changes.parse("mirror+shift(4)")
+        mirror + shift(4)
+    """
+    parts = [_parse_one(part.strip(), text) for part in re.split(r"\+(?![^()]*\))", text)]
+    return parts[0] if len(parts) == 1 else compose(*parts)
+
+
+def _parse_one(part: str, text: str) -> Callable[[Any], Any]:
+    matched = re.fullmatch(r"(\w+)\s*(?:\(([^()]*)\))?", part)
+    name = matched[1] if matched else part
+    if matched is None or name not in _BY_NAME:
+        raise ValueError(f"{text!r}: {name!r} is not a change. Choose from: {', '.join(_EXAMPLES)}.")
+    change, types = _BY_NAME[name]
+    numbers = matched[2].split(",") if matched[2] else []
+    try:
+        given = [kind(number) for kind, number in zip(types, numbers, strict=True)]
+    except ValueError:
+        example = next(each for each in _EXAMPLES if each.startswith(name))
+        raise ValueError(f"{text!r}: {part!r} is not of the form {example}.") from None
+    return change(*given) if types else change
+
+
 def _draw(x: Tensor, *shape: int) -> Tensor:
     """Draw numbers from [0, 1) where a tensor is."""
     return draw_uniform(x.device, *shape)
@@ -243,3 +274,14 @@ def _change_only(examples: Tree, change: Callable[[Tensor], Tensor], *, least: i
         expected = "images, N × channels × height × width" if least == 4 else "vectors, N × D, or images"
         raise TypeError(f"expected one floating-point tensor of {expected}, not {describe_shapes(examples)}.")
     return tree_map(lambda leaf: change(leaf) if leaf is floating[0] else leaf, examples)
+
+
+_BY_NAME: dict[str, tuple[Callable[..., Any], tuple[Callable[[str], float], ...]]] = {
+    "mirror": (mirror, ()),
+    "shift": (shift, (int,)),
+    "crop": (crop, (float,)),
+    "noise": (noise, (float,)),
+    "brightness": (brightness, (float,)),
+    "drop_tokens": (drop_tokens, (float, int)),
+}
+_EXAMPLES = ("mirror", "shift(4)", "crop(0.5)", "noise(0.1)", "brightness(0.2)", "drop_tokens(0.1, 103)")

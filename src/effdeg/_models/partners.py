@@ -84,6 +84,15 @@ def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
     return list(partners) if several else []
 
 
+def check_changes(partners: Any, reason: str) -> None:
+    """Raise unless partners are functions of a batch; a second data set is refused for this reason."""
+    if not read_changes(partners):
+        raise TypeError(
+            "partners must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
+            f"{type(partners).__name__}. A second data set is for effdeg.measure: {reason}."
+        )
+
+
 def name_partners(partners: Any) -> str | None:
     """Return what a measurement records of its partners."""
     if partners is None:

@@ -6,21 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import GENERATOR, check_alike, draw_uniform, read_changes
+from effdeg._models.partners import GENERATOR, check_alike, draw_uniform
 from effdeg._utils.tree import Tree, has_rows, map_tensors, tensors
 
 Change = Callable[[Any], Any]
 """A function of a batch, such as those of :mod:`effdeg.changes`, that returns one of the same form."""
-
-
-def check_changes(partners: Any) -> None:
-    """Raise unless partners are functions of a batch, which a data set is not."""
-    if not read_changes(partners):
-        raise TypeError(
-            f"partners must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
-            f"{type(partners).__name__}. A second data set is for effdeg.measure: in training, a batch does not say "
-            "which examples of it are theirs."
-        )
 
 
 def make_copies(examples: Tree, changes: Sequence[Change], count: int, generator: torch.Generator | None) -> Tree:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from effdeg._models.partners import check_changes
 from effdeg._models.paths import FIXED, draw_examples_of_batch, draw_pairs_of_batch
 from effdeg._models.settings import FitSettings, NodeSettings
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights, check_flag, check_generator
@@ -15,7 +16,6 @@ from effdeg._utils.shapes import Float, Int
 from effdeg.functional import cosine_nodes
 from effdeg.functional._bases import Weights
 from effdeg.functional._conditioning import warn_if_ill_conditioned
-from effdeg.train._copies import check_changes
 
 TRAINING_DAMPING = 1e-3
 """Our choice: the paper asks for a small eps and gives no value. Two of four random nodes may nearly coincide, and the
@@ -58,7 +58,7 @@ class PenaltySettings(NodeSettings, FitSettings):
         _check_pairs(self.pairs)
         object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
         if self.partners is not None:
-            check_changes(self.partners)
+            check_changes(self.partners, "in training, a batch does not say which examples of it are theirs")
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
         # Two frames up is Penalty.__init__; its caller chose the nodes.
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
