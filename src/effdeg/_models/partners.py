@@ -84,11 +84,11 @@ def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
     return list(partners) if several else []
 
 
-def check_changes(partners: Any, reason: str) -> None:
+def check_changes(partners: Any, reason: str, name: str = "partners") -> None:
     """Raise unless partners are functions of a batch; a second data set is refused for this reason."""
     if not read_changes(partners):
         raise TypeError(
-            "partners must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
+            f"{name} must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
             f"{type(partners).__name__}. A second data set is for effdeg.measure: {reason}."
         )
 
