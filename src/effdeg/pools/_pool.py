@@ -119,7 +119,7 @@ def measure_pool(
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
             holds the examples of ``data``, two checkpoints have the same name, ``out`` holds rows with other settings
             or is being written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
-        TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
+        TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
 
