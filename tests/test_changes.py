@@ -80,3 +80,37 @@ def test_dropped_tokens_are_neither_first_nor_padding():
 def test_bad_input_is_refused(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [*ON_IMAGES, changes.drop_tokens(0.1, 103), changes.compose(changes.mirror, changes.shift(2), changes.noise(1e-5))],
+    ids=name_change,
+)
+def test_a_change_is_found_by_its_name(change):
+    found = changes.parse(name_change(change))
+    assert name_change(found) == name_change(change)
+    examples = torch.arange(60).view(3, 20) if "tokens" in name_change(change) else IMAGES
+    results = []
+    for each in (change, found):
+        torch.manual_seed(0)
+        results.append(each(examples))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("flip", r"'flip' is not a change. Choose from: mirror, shift\(4\), crop\(0.5\), noise\(0.1\), brightness"),
+        ("mirror+", "'mirror\\+': '' is not a change"),
+        ("__import__('os')", "is not a change"),
+        ("mirror(3)", r"'mirror\(3\)' is not of the form mirror\."),
+        ("shift", r"'shift' is not of the form shift\(4\)"),
+        ("shift(1, 2)", r"is not of the form shift\(4\)"),
+        ("shift(1.5)", r"is not of the form shift\(4\)"),
+        ("shift(0)", "at least 1"),
+    ],
+)
+def test_texts_that_are_no_changes(text, message):
+    with pytest.raises(ValueError, match=message):
+        changes.parse(text)

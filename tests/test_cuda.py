@@ -101,6 +101,8 @@ PENALTIES = {
     "at a layer": {"at": "1", "anchor": "labels"},
     "frozen": {"batchnorm": "frozen"},
     "many nodes": {"nodes": 40, "degree": 20},
+    "changed copies": {"partners": [effdeg.changes.noise(0.1), effdeg.changes.noise(0.3)], "anchor": "labels"},
+    "changed copies at a layer": {"partners": effdeg.changes.noise(0.1), "at": "1"},
 }
 
 
@@ -147,7 +149,7 @@ def test_a_whole_step_is_captured_in_one_graph(name):
     assert len(set(losses)) > 50  # every replay draws paths of its own
 
 
-@pytest.mark.parametrize("name", ["anchored", "components", "fixed nodes"])
+@pytest.mark.parametrize("name", ["anchored", "components", "fixed nodes", "changed copies"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_whole_step_is_compiled_and_captured(name):
     torch._dynamo.reset()

@@ -136,6 +136,17 @@ def test_penalties_with_other_ends_are_captured(ends, compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("regularizer", ["ed-copies", "ed-copies+ed", "ed+consistency", "consistency", "uda"])
+def test_penalties_with_changed_copies_are_captured(regularizer, compiled):
+    given = {"regularizer": regularizer, "augment": "crop-flip", "unlabeled_batch": 64, "weight": 1.0}
+    settings = small(**given, limit=None, compile=compiled, teacher=0.9 if "+" in regularizer else None)
+    given = {"steps": 200, "examples": make_picture_examples("cuda", **given), "rate": 0.0, "weight": float}
+    one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
+    assert one == pytest.approx(two, rel=0.1)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_in_parts_is_captured_with_its_own_decay_and_with_components(compiled):
     """The components of label-anchored paths, whose eigenvalues no library call may wait for."""
     settings = small(

@@ -4,12 +4,14 @@ import copy
 
 import pytest
 import torch
-from engine_runs import break_off, carry_out, small
+from engine_runs import break_off, carry_out, make_picture_examples, small
 from torch.nn.functional import cross_entropy, one_hot, softmax
 
 import effdeg
-from effdeg.baselines import mixup
+from effdeg.baselines import UDA, Consistency, FixMatch, mixup
+from effdeg.changes import compose, mirror, noise, shift
 from effdeg_lab.data import load
+from effdeg_lab.engine.augment import randaugment
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples, draw_boxes
 from effdeg_lab.engine.regularizers import LossOnPoints, make_regularizer
@@ -17,6 +19,7 @@ from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.teacher import Teacher
 
 CPU = torch.device("cpu")
+NOISE = ("noise(0.5)", "noise(2)")
 FEW = {"limit": None, "labeled": 40, "batch": 20, "epochs": 2}
 
 
@@ -79,6 +82,15 @@ def test_the_teacher_is_the_moving_average():
         {"regularizer": "mixup+ict", "weight": 3.0, "unlabeled_batch": 30},
         {"regularizer": "ed", "weight": 3.0, "unlabeled_batch": 30},
         {"regularizer": "ed", "weight": 3.0, "anchor": "self", "degree_weights": "curvature"},
+        {"regularizer": "ed-copies", "weight": 3.0, "unlabeled_batch": 30, "partners": NOISE},
+        {"regularizer": "ed-copies+ed", "weight": 3.0, "unlabeled_batch": 30, "partners": NOISE},
+        {
+            "regularizer": "ed+consistency",
+            "weight": 3.0,
+            "second_weight": 2.0,
+            "partners": NOISE,
+            "unlabeled_batch": 30,
+        },
     ],
 )
 def test_a_step_with_a_teacher_is_the_literal_one(changes):
@@ -94,7 +106,10 @@ def test_a_step_with_a_teacher_is_the_literal_one(changes):
     for _ in range(3):
         step(indices, rate=0.1, weight=3.0)
     torch.manual_seed(7)
-    penalty = effdeg.Penalty(anchor=settings.anchor, weights=(0, 0, 2, 3) if "degree_weights" in changes else "degree")
+    weights = (0, 0, 2, 3) if "degree_weights" in changes else "degree"
+    penalty = effdeg.Penalty(anchor=settings.anchor, weights=weights)
+    several = [noise(0.5), noise(2.0)]
+    to_copies = effdeg.Penalty(anchor=settings.anchor, weights=weights, partners=several)
     for number in range(1, 4):
         x, y, *unlabeled = examples.batch(indices)
         if "mixup" in settings.regularizer:
@@ -104,7 +119,12 @@ def test_a_step_with_a_teacher_is_the_literal_one(changes):
             outputs, value = method.penalty(literal, x, unlabeled=unlabeled[0])
         else:
             given = {"unlabeled": unlabeled[0]} if unlabeled else {}
-            outputs, value = penalty(literal, x, y, teacher=average, **given)
+            first = to_copies if "copies" in settings.regularizer else penalty
+            outputs, value = first(literal, x, y, teacher=average, **given)
+            if settings.regularizer == "ed-copies+ed":
+                value = value + penalty(literal, x, y, teacher=average, **given)[1]
+            if settings.regularizer == "ed+consistency":
+                value = value + 2.0 * Consistency(several, teacher=average)(literal, x, **given)[1]
         literal.zero_grad()
         (cross_entropy(outputs, y) + 3.0 * value).backward()
         torch.nn.utils.clip_grad_norm_(literal.parameters(), 1.0)
@@ -116,6 +136,44 @@ def test_a_step_with_a_teacher_is_the_literal_one(changes):
         torch.testing.assert_close(found, expected)
     for found, expected in zip(task.teacher.model.parameters(), average.parameters(), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def test_a_strong_change_is_randaugment_of_the_pixels():
+    examples = make_picture_examples()
+    images = torch.randint(256, (32, 3, 8, 8), dtype=torch.uint8)
+    torch.manual_seed(3)
+    expected = examples.normalize(randaugment(images))
+    torch.manual_seed(3)
+    found = examples.strengthen(examples.normalize(images))
+    torch.testing.assert_close(found, expected)
+    assert not torch.equal(found, examples.normalize(images))
+
+
+@pytest.mark.parametrize("regularizer", ["fixmatch", "uda", "consistency", "ed-copies"])
+def test_a_step_on_changed_images_is_the_literal_one(regularizer):
+    changes = {"augment": "crop-flip", "regularizer": regularizer, "weight": 2.0}
+    settings = small(**changes, limit=None, unlabeled_batch=16)
+    examples = make_picture_examples(**changes, unlabeled_batch=16)
+    model = make_network(settings, examples, CPU)
+    with torch.no_grad():
+        [*model.parameters()][-2].mul_(30)  # so that predictions are certain
+    literal = copy.deepcopy(model)
+    step = Step(make_task(settings, examples, model), size=20)
+    step.capture(penalized=True)
+    torch.manual_seed(7)
+    step(torch.arange(20), rate=0.1, weight=2.0)
+    weak = [compose(mirror, shift(4)), shift(4)]
+    penalty = {
+        "fixmatch": FixMatch(examples.strengthen, threshold=0.95),
+        "uda": UDA(examples.strengthen, temperature=0.4, threshold=0.8),
+        "consistency": Consistency(weak),
+        "ed-copies": effdeg.Penalty(anchor="labels", partners=weak),
+    }[regularizer]
+    torch.manual_seed(7)
+    x, y, unlabeled = examples.batch(torch.arange(20))
+    outputs, value = penalty(literal, x, y, unlabeled=unlabeled)
+    assert float(value.detach()) > 0
+    torch.testing.assert_close(step.loss, cross_entropy(outputs, y) + 2.0 * value)
 
 
 def test_a_run_with_a_teacher_resumes_where_it_was(tmp_path):

@@ -1,12 +1,13 @@
 """Changes of examples that should not change a prediction, for ``partners=``: paths from examples to changed copies.
 
 A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example; the
-seed is that of ``effdeg.measure(…, seed=…)`` there, and of :func:`torch.manual_seed` elsewhere. All but
-:func:`drop_tokens` are differentiable, and take images N × channels × height × width (a tensor, or a tuple or mapping
-with one such tensor).
+seed is that of ``effdeg.measure(…, seed=…)`` there, that of ``generator=`` where there is one in training, and of
+:func:`torch.manual_seed` elsewhere. All but :func:`drop_tokens` are differentiable, and take images N × channels ×
+height × width (a tensor, or a tuple or mapping with one such tensor).
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from effdeg._models.examples import describe_shapes
-from effdeg._models.partners import GENERATOR, name_change
+from effdeg._models.partners import draw, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
 _CHANNELS = (1, 3, 4)
 
-__all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "shift"]
+__all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "parse", "shift"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,7 +124,7 @@ def noise(deviation: float) -> Change:
     deviation = check_number("deviation", deviation, "0.1 adds noise of that standard deviation")
 
     def change(x: Tensor) -> Tensor:
-        return x + deviation * _draw(x, *x.shape, by=torch.randn, dtype=x.dtype)
+        return x + deviation * draw(x.device, *x.shape, by=torch.randn, dtype=x.dtype)
 
     return Change(f"noise({deviation:g})", lambda x: _change_only(x, change, least=2))
 
@@ -210,11 +211,39 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     return Change(f"drop_tokens({share:g}, {token})", change)
 
 
-def _draw(x: Tensor, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
-    """Draw random numbers for a tensor, on its device; with a generator they are the same on every device."""
-    generator = GENERATOR.get()
-    drawn = by(shape, generator=generator, device=x.device if generator is None else generator.device, **how)
-    return drawn.to(x.device)
+def parse(text: str) -> Callable[[Any], Any]:
+    """Return the change of a name such as ``mirror``, ``shift(4)`` or ``mirror+shift(4)``, as records have it.
+
+    Raises:
+        ValueError: If a name is not known, or the numbers in its brackets are not those it takes.
+
+    Example:
+        >>> from effdeg import changes
+        >>> changes.parse("mirror+shift(4)")
+        mirror + shift(4)
+    """
+    parts = [_parse_one(part.strip(), text) for part in re.split(r"\+(?![^()]*\))", text)]
+    return parts[0] if len(parts) == 1 else compose(*parts)
+
+
+def _parse_one(part: str, text: str) -> Callable[[Any], Any]:
+    matched = re.fullmatch(r"(\w+)\s*(?:\(([^()]*)\))?", part)
+    name = matched[1] if matched else part
+    if matched is None or name not in _BY_NAME:
+        raise ValueError(f"{text!r}: {name!r} is not a change. Choose from: {', '.join(_EXAMPLES)}.")
+    change, types = _BY_NAME[name]
+    numbers = matched[2].split(",") if matched[2] else []
+    try:
+        given = [kind(number) for kind, number in zip(types, numbers, strict=True)]
+    except ValueError:
+        example = next(each for each in _EXAMPLES if each.startswith(name))
+        raise ValueError(f"{text!r}: {part!r} is not of the form {example}.") from None
+    return change(*given) if types else change
+
+
+def _draw(x: Tensor, *shape: int) -> Tensor:
+    """Draw numbers from [0, 1) where a tensor is."""
+    return draw(x.device, *shape)
 
 
 def _check_share(name: str, value: float) -> float:
@@ -242,3 +271,14 @@ def _change_only(examples: Tree, change: Callable[[Tensor], Tensor], *, least: i
         expected = "images, N × channels × height × width" if least == 4 else "vectors, N × D, or images"
         raise TypeError(f"expected one floating-point tensor of {expected}, not {describe_shapes(examples)}.")
     return tree_map(lambda leaf: change(leaf) if leaf is floating[0] else leaf, examples)
+
+
+_BY_NAME: dict[str, tuple[Callable[..., Any], tuple[Callable[[str], float], ...]]] = {
+    "mirror": (mirror, ()),
+    "shift": (shift, (int,)),
+    "crop": (crop, (float,)),
+    "noise": (noise, (float,)),
+    "brightness": (brightness, (float,)),
+    "drop_tokens": (drop_tokens, (float, int)),
+}
+_EXAMPLES = ("mirror", "shift(4)", "crop(0.5)", "noise(0.1)", "brightness(0.2)", "drop_tokens(0.1, 103)")

@@ -154,3 +154,43 @@ def test_a_file_with_several_arrays_says_how_to_choose_one(run, data, tmp_path):
 def test_weights_as_safetensors(run, data, tmp_path):
     save_file(networks.small().state_dict(), tmp_path / "w.safetensors")
     assert run("measure", SMALL, "--weights", tmp_path / "w.safetensors", "--data", data, *FAST)[0] == 0
+
+
+@pytest.fixture
+def images(tmp_path):
+    file = tmp_path / "images.npy"
+    np.save(file, np.random.default_rng(0).random((20, 3, 6, 6), dtype=np.float32))
+    return file
+
+
+@pytest.mark.filterwarnings("ignore:.*upper half of the degrees")
+def test_partners_by_name(run, images, tmp_path):
+    command = ["tests.cli.networks:colors", "--data", images, *FAST, "--json"]
+    given = ["--partners", "mirror", "--partners", "mirror+shift(1)"]
+    code, out, _ = run("measure", *command, *given)
+    assert code == 0
+    torch.manual_seed(0)
+    model = networks.colors()
+    several = [effdeg.changes.mirror, effdeg.changes.compose(effdeg.changes.mirror, effdeg.changes.shift(1))]
+    expected = effdeg.measure(model, np.load(images), paths=20, nodes=12, degree=6, partners=several)
+    assert json.loads(out)["value"] == pytest.approx(expected.value)
+    assert json.loads(out)["settings"]["partners"] == "mirror or mirror + shift(1)"
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    torch.save(networks.colors().state_dict(), tmp_path / "b.pt")
+    files = [each for name in "ab" for each in ("--weights", tmp_path / f"{name}.pt")]
+    code, out, _ = run("compare", *command, *given, *files)
+    assert json.loads(out)["measurements"]["a"]["value"] == pytest.approx(expected.value)
+    table = tmp_path / "pool.csv"
+    pool = ["pool", command[0], "--weights", tmp_path / "a.pt", "--data", images, *FAST, "--json", "--out", table]
+    code, out, _ = run(*pool, *given)
+    assert code == 0
+    assert json.loads(out)["rows"][0]["effective_degree"] == pytest.approx(expected.value)
+    code, _, err = run(*pool, "--partners", "mirror")
+    assert code == 2
+    assert "--partners was mirror or mirror + shift(1) then and is mirror now" in " ".join(err.split())
+
+
+def test_partners_that_are_not_known(run, images):
+    code, _, err = run("measure", "tests.cli.networks:colors", "--data", images, "--partners", "flip")
+    assert code == 2
+    assert "'flip' is not a change. Choose from: mirror, shift(4)," in " ".join(err.split())

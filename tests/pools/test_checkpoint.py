@@ -20,6 +20,21 @@ def count_correct(model, data):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*upper half of the degrees")
+def test_a_row_along_paths_to_changed_copies(folder, data):
+    change = effdeg.changes.noise(0.5)
+    rows = measure_pool(mlp(activation=nn.ReLU), [folder], data, partners=change, proxies=["linear_regions"], **FAST)
+    for row, seed in zip(rows, (1, 2, 3), strict=True):
+        model = mlp(seed=seed, activation=nn.ReLU)
+        expected = effdeg.measure(model, data[0], partners=change, **FAST)
+        assert row["effective_degree"] == pytest.approx(expected.value)
+        traced = effdeg.trace(model, data[0], partners=change, paths=20, nodes=30)
+        steps = traced.values("softmax").diff(dim=1).abs()
+        assert row["total_variation"] == pytest.approx(float(steps.sum(1).mean()))
+        alone = effdeg.proxies.evaluate(model, data, cross_entropy, names=["linear_regions"], partners=change, **FAST)
+        assert row["linear_regions"] == pytest.approx(alone.row()["linear_regions"])
+
+
 def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
     rows = measure_pool(
         mlp(),

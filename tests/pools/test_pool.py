@@ -213,6 +213,7 @@ def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp
         ({"model": torch.nn.Linear(6, 4)}, r"the model differs \(a Sequential then, a Linear now\)"),
         ({"model": mlp().double()}, r"the model differs \(float32 then, float64 now\)"),
         ({"model": mlp(activation=nn.ReLU)}, r"the model differs \(other layers or activations"),
+        ({"partners": effdeg.changes.noise(0.1)}, r"partners= was not given then and is noise\(0.1\) now"),
         ({"data": torch.zeros(40, 6)}, r"data= differs \(with labels then, without labels now\)"),
     ],
 )
@@ -223,6 +224,11 @@ def test_other_settings_are_refused(folder, data, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         measure_pool(**given | options)
     assert given["out"].read_text() == text
+
+
+def test_a_second_data_set_is_refused(folder, data):
+    with pytest.raises(TypeError, match=r"not a Tensor. A second data set is for effdeg.measure: in a pool"):
+        measure_pool(mlp(), [folder], data, partners=data[0], **FAST)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [(torch.float16, None), (torch.float32, torch.bfloat16)])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from effdeg._models.arguments import ItemReader
 from effdeg._models.examples import as_examples, describe_shapes, find_broken
@@ -37,7 +38,8 @@ class Partners:
         if self._others is None:
             return change_examples(self._changes, first, len(indices), seed=seed, block=block, option="partners")
         second = self._read_item(self._others.fetch(indices)).inputs
-        _check_alike(first, second, "data set of partners=")
+        check_alike(first, second, "data set of partners=")
+        _check_finite(second, "data set of partners=")
         return second
 
 
@@ -61,12 +63,25 @@ def change_examples(
                 rows = (chosen == number).nonzero().flatten()
                 if len(rows):
                     part = change(take(examples, rows))  # a copy: the function may work in place
-                    _check_alike(take(examples, rows), part, f"function of {option}=")
+                    check_alike(take(examples, rows), part, f"function of {option}=")
+                    _check_finite(part, f"function of {option}=")
                     changed.append((rows, part))
     finally:
         GENERATOR.reset(token)
     order = torch.cat([rows for rows, _ in changed]).argsort()
     return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
+
+
+def current_generator() -> torch.Generator | None:
+    """Return what random changes draw from in this thread; torch.compile cannot follow the variable."""
+    return None if torch.compiler.is_compiling() else GENERATOR.get()
+
+
+def draw(device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
+    """Draw random numbers on a device; by the generator of this thread, if there is one, the same on every device."""
+    if (generator := current_generator()) is None:
+        return by(shape, device=device, **how)
+    return by(shape, generator=generator, device=generator.device, **how).to(device)
 
 
 def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
@@ -75,6 +90,15 @@ def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
         return [partners]
     several = isinstance(partners, list | tuple) and len(partners) > 0 and all(map(callable, partners))
     return list(partners) if several else []
+
+
+def check_changes(partners: Any, reason: str, name: str = "partners") -> None:
+    """Raise unless partners are functions of a batch; a second data set is refused for this reason."""
+    if not read_changes(partners):
+        raise TypeError(
+            f"{name} must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
+            f"{type(partners).__name__}. A second data set is for effdeg.measure: {reason}."
+        )
 
 
 def name_partners(partners: Any) -> str | None:
@@ -90,14 +114,17 @@ def name_change(change: Any) -> str:
     return str(getattr(change, "name", None) or getattr(change, "__name__", type(change).__name__))
 
 
-def _check_alike(first: Tree, second: Tree, source: str) -> None:
-    """Raise unless examples and what belongs to them have tensors of the same names, shapes and types, all finite."""
+def check_alike(first: Tree, second: Tree, source: str) -> None:
+    """Raise unless examples and what belongs to them have tensors of the same names, shapes and types."""
     one, other = ([(name, leaf.shape, leaf.dtype) for name, leaf in named_tensors(end)] for end in (first, second))
     if one != other:
         raise ValueError(
             f"the {source} returned {describe_shapes(second)} for {describe_shapes(first)}: a batch of the same shape "
             "and type was expected."
         )
+
+
+def _check_finite(second: Tree, source: str) -> None:
     for name, leaf in named_tensors(second):
         if leaf.is_floating_point() and bool(find_broken(leaf, name).any()):
             raise ValueError(f"the {source} returned NaN or infinite numbers{f' in {name!r}' if name else ''}.")

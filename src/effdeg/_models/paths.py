@@ -58,6 +58,17 @@ def draw_pairs_of_batch(
     return torch.stack([first, second], dim=1).to(device)
 
 
+def draw_examples_of_batch(
+    examples: int, pairs: int, *, device: torch.device, generator: torch.Generator | None
+) -> Int[Tensor, "pairs 2"]:
+    """Draw examples of a batch, each paired with itself; none twice before all were drawn once."""
+    home = device if generator is None else generator.device
+    given: dict[str, Any] = {} if generator is None else {"generator": generator}
+    order = torch.rand(examples, device=home, **given).argsort().to(device)
+    drawn = order[torch.arange(pairs, device=device) % examples]
+    return torch.stack([drawn, drawn], dim=1)
+
+
 def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
     """Return the points α x₁ + (1 − α) x₂, from the second examples (α = 0) to the first (α = 1), path after path.
 

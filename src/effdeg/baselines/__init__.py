@@ -1,12 +1,14 @@
 """Other ways to regularize training, to compare the effective degree with, and one interface to all of them.
 
 :func:`mixup`, :func:`cutmix`, :func:`embedding_mixup` and :func:`manifold_mixup` mix examples, :class:`RegMixup` trains
-on the examples as well, and :class:`ICT` mixes examples without labels. :class:`SAM` and :class:`ASAM` look for flat
+on the examples as well, and :class:`ICT` mixes examples without labels. :class:`Consistency`, :class:`UDA` and
+:class:`FixMatch` compare these with their changed copies. :class:`SAM` and :class:`ASAM` look for flat
 minima. :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs, :class:`RDrop` how outputs depend
 on dropout, and :class:`R3F` how they depend on noise. :func:`method` returns any of them by name, for one training
-loop, except for :class:`ICT`, which needs more than a labeled batch.
+loop, except for those that need examples without labels.
 """
 
+from effdeg.baselines._consistency import UDA, Consistency, FixMatch
 from effdeg.baselines._cutmix import cutmix
 from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._ict import ICT
@@ -24,6 +26,9 @@ __all__ = [
     "ICT",
     "R3F",
     "SAM",
+    "UDA",
+    "Consistency",
+    "FixMatch",
     "JacobianPenalty",
     "Method",
     "RDrop",

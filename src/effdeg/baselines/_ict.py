@@ -110,7 +110,7 @@ class ICT(nn.Module):
         check_has_values(self.teacher, "teacher")
         count = count_examples(others)
         check_mixable(others, count, "unlabeled")
-        _check_same_form(call, others)
+        check_same_form(call, others)
         mixing = Mixing.draw(count, self.alpha, device=tensors(others)[0].device, generator=self.generator)
         outputs, between = run_joined(model, call, mixing.mix(others))
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
@@ -131,7 +131,7 @@ class ICT(nn.Module):
         return f"alpha={self.alpha}"
 
 
-def _check_same_form(x: Tree, unlabeled: Tree) -> None:
+def check_same_form(x: Tree, unlabeled: Tree) -> None:
     """Raise unless examples of two batches can be joined: the same tensors, apart from the number of rows."""
     one, other = _find_form(x), _find_form(unlabeled)
     if one != other:

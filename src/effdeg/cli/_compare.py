@@ -53,7 +53,7 @@ def compare(
     """
     check_plot(plot)
     named = match_models(models, weights or [], path_options.seed)
-    settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
+    settings = {**path_options.settings(), **asdict(fit_options), **device_options.settings()}
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:

@@ -45,7 +45,7 @@ def measure(
     check_target("--save", save, {".json", ".safetensors"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it cannot be combined with --tolerance.")
-    running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}
+    running = {**path_options.settings(), **device_options.settings(), "progress": not (json or quiet)}
     fit = asdict(fit_options)
     examples = read_options.load(data)
     named = o.NamedModel(model, weights, path_options.seed)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -53,6 +53,21 @@ class PathOptions:
     sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
     at: Annotated[str | None, _fitted(help="Layer whose outputs the paths join, for token ids.")] = None
     seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that the model's code draws.")] = 0
+    partners: Annotated[
+        list[str] | None,
+        _fitted(
+            help="Join each example with its changed copy instead of another example: **mirror**, **shift(4)**, "
+            "**mirror+shift(4)**, …; repeat to draw one for each path.",
+            metavar="CHANGE",
+            show_default=False,
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of :func:`effdeg.measure`."""
+        from effdeg import changes
+
+        return {**asdict(self), "partners": [changes.parse(each) for each in self.partners or ()] or None}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +98,7 @@ def pool(
             proxies=proxies or (),
             proxy_examples=proxy_examples,
             reference=reference,
-            **asdict(path_options),
+            **path_options.settings(),
             degree=degree,
             components=components or (),
             **running,

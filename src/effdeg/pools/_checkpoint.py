@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from effdeg._models.examples import Examples, as_examples
 from effdeg._models.inference import Device, inference, seed_everything
 from effdeg._models.layers import advice_for_integers
 from effdeg._models.outputs import shaped_values
+from effdeg._models.partners import check_changes, name_partners
 from effdeg._models.paths import check_interpolable
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
@@ -65,6 +66,8 @@ class RowSettings:
     def __post_init__(self) -> None:
         for components in (None, *self.components):
             FitSettings(degree=self.degree, components=components).check_nodes(self.paths.nodes)
+        if self.paths.partners is not None:
+            check_changes(self.paths.partners, "in a pool, a part of the examples is used for proxies")
         check_names(self.proxies)
         check_count("proxy_examples", self.proxy_examples, least=1)
         values: tuple[object, ...]
@@ -78,7 +81,7 @@ class RowSettings:
         """Return the settings as numbers, strings and lists, for JSON."""
         own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         dtype = str(self.dtype).removeprefix("torch.") if self.dtype is not None else None
-        return {**own, **asdict(self.paths), "dtype": dtype}
+        return {**own, **vars(self.paths), "partners": name_partners(self.paths.partners), "dtype": dtype}
 
 
 class LabeledExamples:
@@ -255,7 +258,7 @@ class CheckpointMeasurer:
         if not names:
             return {}
         settings = self.settings
-        paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed")}
+        paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
         evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):

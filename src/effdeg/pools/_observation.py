@@ -18,7 +18,7 @@ from effdeg._models.examples import Examples, describe_shapes
 from effdeg._models.inference import Device, Model, inference
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.outputs import are_distributions, shaped_values
-from effdeg._models.partners import Partners, name_change
+from effdeg._models.partners import Partners
 from effdeg._models.paths import is_mask
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.files import write_atomically
@@ -242,8 +242,3 @@ def _add_noise(vectors: Tensor) -> changes.Change:
         return changes._change_only(inputs, add, least=2)
 
     return changes.Change(f"noise of {_NOISE:g} standard deviations of each number", change)
-
-
-def name_changes(change: Any) -> str:
-    """Return the names of changes, of which one is drawn for each example."""
-    return " or ".join(map(name_change, change)) if isinstance(change, list | tuple) else name_change(change)

@@ -11,6 +11,7 @@ from torch import Tensor
 from effdeg._models.arguments import ItemReader
 from effdeg._models.examples import as_examples
 from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
+from effdeg._models.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable
@@ -18,7 +19,7 @@ from effdeg._utils.progress import progress_bar
 from effdeg.measure._comparison import name_models, naming
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
-from effdeg.pools._observation import Load, NotFinite, Observation, Observer, check_labels, choose_change, name_changes
+from effdeg.pools._observation import Load, NotFinite, Observation, Observer, check_labels, choose_change
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, measure_one, run_on_ray
 
 NODES = 4
@@ -142,7 +143,7 @@ def pick(
     if len(observations) < 2:
         raise ValueError(f"fewer than two models are left to choose among: {' '.join(notes)}")
     settings = {
-        "change": name_changes(change),
+        "change": name_partners(change),
         "examples": len(indices),
         "labels": 0 if known is None else len(known),
         "seed": seed,
@@ -189,8 +190,7 @@ def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
 
 
 def _check_change(change: Any) -> Any:
-    several = change if isinstance(change, list | tuple) else [change]
-    if not several or not all(map(callable, several)):
+    if not read_changes(change):
         raise TypeError(
             f"change={change!r} must be a function of a batch, such as effdeg.changes.mirror, or a list of them."
         )

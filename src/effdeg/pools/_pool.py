@@ -45,6 +45,7 @@ def measure_pool(
     sampling: Sampling = "cosine",
     at: str | None = None,
     seed: int = 0,
+    partners: Any = None,
     proxy_examples: int = 2048,
     reference: File | None = None,
     batch_size: int | None = None,
@@ -95,6 +96,8 @@ def measure_pool(
         sampling: ``"cosine"``, ``"chebyshev"`` or ``"uniform"`` nodes.
         at: The name of a layer at whose output the paths lie, instead of the inputs; for token ids.
         seed: Determines the paths, and the examples for proxies.
+        partners: A function of a batch, such as :func:`effdeg.changes.mirror`, or several: paths then join each example
+            with its changed copy, as in :func:`effdeg.measure`. The table records the names of the functions.
         proxy_examples: The number of examples for proxies, drawn from ``data`` or ``train``.
         reference: The weights before training, for the proxy ``distance``.
         batch_size: Points per forward pass; by default 1024, on the CPU 256.
@@ -116,7 +119,7 @@ def measure_pool(
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
             holds the examples of ``data``, two checkpoints have the same name, ``out`` holds rows with other settings
             or is being written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
-        TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
+        TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
 
@@ -136,7 +139,7 @@ def measure_pool(
     """
     files, target = name_checkpoints(weights), _check_target(out)
     settings = RowSettings(
-        paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed),
+        paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners),
         degree=degree,
         components=(components,) if isinstance(components, int) else tuple(components),
         proxies=(proxies,) if isinstance(proxies, str) else tuple(proxies),

@@ -1,7 +1,7 @@
 """A batch as the penalty sees it: the inputs of its examples, their labels, and examples without labels."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from effdeg._models.frameworks import framework_of
 from effdeg._models.labels import IGNORED
 from effdeg._models.layers import advice_for_integers, base_model
 from effdeg._models.paths import check_interpolable, check_real, interpolate, join_masks
-from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tree_map
+from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
 
 class OwnLossError(ValueError):
@@ -30,6 +30,7 @@ class TrainingBatch:
     labels: Any  # for anchoring: `y`, or else the labels among the inputs
     size: int
     unlabeled: int = 0  # how many of the examples, the last ones, have no labels
+    is_call: bool = False  # whether `inputs` are named arguments and keywords
 
     @property
     def labeled(self) -> int:
@@ -47,7 +48,8 @@ class TrainingBatch:
         named, size = isinstance(x, Mapping), count_examples(x)
         own = x.get("labels") if named else None
         rest = {name: leaf for name, leaf in x.items() if name != "labels"} if named else x
-        return cls(x if call is None else call, examples_only(rest, size), own, own if y is None else y, size)
+        examples, labels = examples_only(rest, size), own if y is None else y
+        return cls(x if call is None else call, examples, own, labels, size, is_call=call is not None)
 
     def append(self, unlabeled: Tree) -> "TrainingBatch":
         """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
@@ -81,7 +83,7 @@ class TrainingBatch:
             return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
 
         joined = tree_map(join, self.inputs)
-        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count)
+        return replace(self, inputs=joined, model_labels=own, size=self.size + count, unlabeled=count)
 
     def take_for_teacher(self, anchor: object) -> Tree:
         """Return the inputs of the examples that a teacher runs on: all, or with anchored labels those without."""
@@ -89,28 +91,67 @@ class TrainingBatch:
             return self.inputs
         return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
 
-    def points(self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int) -> Tree:
+    def change(self, rows: Tensor, change: Callable[[Tree], Tree]) -> Tree:
+        """Return the inputs for changed copies of some examples, in the form of the batch's inputs.
+
+        The function gets them as the batch was given, without labels: the only argument, or a tuple of several, or a
+        mapping, which holds both if there are arguments and keywords.
+        """
+        given = self._given()
+        own = [has_rows(leaf, self.size) for leaf in tensors(given)]
+        taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if has_rows(leaf, self.size) else leaf, given)
+        changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
+
+        def fill(leaf: Any) -> Any:
+            return changed.pop(0) if has_rows(leaf, self.size) and leaf is not self.model_labels else leaf
+
+        return tree_map(fill, self.inputs)
+
+    def _given(self) -> Tree:
+        """Return the examples as a user has them, without labels."""
+        if not self.is_call:
+            return self._without_labels(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs
+        arguments, keywords = map(self._without_labels, self.inputs)
+        keywords = {name: each for name, each in keywords.items() if any(map(self._has_rows, tensors(each)))}
+        if keywords:
+            return {**arguments, **keywords}
+        positional = tuple(arguments.values())
+        return positional[0] if len(positional) == 1 else positional
+
+    def _without_labels(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: leaf for name, leaf in inputs.items() if leaf is None or leaf is not self.model_labels}
+
+    def _has_rows(self, leaf: Tensor) -> bool:
+        return has_rows(leaf, self.size)
+
+    def points(
+        self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int, copies: Tree | None = None
+    ) -> Tree:
         """Make what is appended to the batch: unlabeled examples, if they are run with it, and points.
 
-        The points lie between the examples; for paths at a layer they are placeholders.
+        The points lie between the examples, or lead to changed copies. For paths at a layer they are placeholders.
         """
 
-        def make(name: str, leaf: Any) -> Any:
+        def make(name: str, leaf: Any, copy: Any) -> Any:
             if not has_rows(leaf, self.size):
                 return leaf
-            made = make_points(name, leaf)
+            made = make_points(name, leaf, None if copies is None else copy)
             return torch.cat([leaf[self.labeled :], made]) if unlabeled_rows else made
 
-        def make_points(name: str, leaf: Tensor) -> Any:
+        def make_points(name: str, leaf: Tensor, copy: Tensor | None) -> Any:
             if name == "labels" and leaf is self.model_labels:
                 # The model's own loss leaves out the points.
                 return torch.full((alpha.numel(), *leaf.shape[1:]), IGNORED, device=leaf.device)
             first, second = ({name: leaf[end]} for end in pairs.to(leaf.device).unbind(1))
+            if copy is not None:
+                second = {name: copy}
             if between:
                 return interpolate(first, second, alpha)[name]
-            return join_masks(first, second)[name].repeat_interleave(alpha.shape[1], dim=0)
+            # In place of points there are changed copies, whose features are needed at the layer.
+            placeholders = join_masks(first, second) if copy is None else join_masks(second, first)
+            return placeholders[name].repeat_interleave(alpha.shape[1], dim=0)
 
-        return named_map(make, self.inputs)
+        return named_map(make, self.inputs, self.inputs if copies is None else copies)
 
     def check_examples(self, model: object, *, between: bool) -> None:
         """Raise unless the examples are real and, for paths ``between`` them, straight lines can join them."""

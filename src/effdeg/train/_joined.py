@@ -33,7 +33,7 @@ def _run_hooked(run: Callable[[], Any], model: object, points: Points, at: Layer
         nonlocal at_paths
         at_paths = True
         examples = rows[: points.examples]
-        return torch.cat([examples, points.interpolate(examples)])
+        return torch.cat([examples, points.interpolate(rows if points.has_copies else examples)])
 
     def count_apart() -> int | None:
         if batchnorm == "frozen":

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from effdeg._models.inference import check_has_values
 from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._models.layers import Layer, as_module
 from effdeg._models.outputs import Output, shaped_values
+from effdeg._models.partners import name_partners
 from effdeg._models.paths import Sampling
 from effdeg._utils.device import is_readable
 from effdeg._utils.shapes import Float, Int
@@ -25,6 +26,7 @@ from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
+from effdeg.train._copies import Change
 from effdeg.train._joined import run_joined
 from effdeg.train._points import Points, draw_points
 from effdeg.train._settings import TRAINING_DAMPING, Anchor, BatchNorm, PenaltySettings
@@ -89,8 +91,14 @@ class Penalty(nn.Module):
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
             statistics, including the running ones; this costs nothing. ``"frozen"``: they see only the batch, and the
             points are normalized with its statistics; this costs one more pass over the activations of each such layer.
+        partners: Changes that should not alter a prediction: a function of a batch, such as
+            :func:`effdeg.changes.mirror`, or several, of which one is drawn for each path. Paths then lead from an
+            example, α = 1, to its changed copy instead of to another example, and ``pairs`` of the examples have one.
+            The values at both ends are those of the example itself, as in consistency training: its label, or what the
+            model or its teacher returns for it. By default paths lead to other examples.
         damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper gives none; 1e-3 is our choice.
-        generator: The source of randomness for pairs and nodes; by default torch's global one on the batch's device.
+        generator: The source of randomness for pairs, nodes and the changes of :mod:`effdeg.changes`; by default
+            torch's global one on the batch's device.
 
     Raises:
         TypeError: If a setting is of the wrong type.
@@ -131,6 +139,7 @@ class Penalty(nn.Module):
         normalized: bool = False,
         at: Layer | None = None,
         batchnorm: BatchNorm = "joint",
+        partners: Change | Sequence[Change] | None = None,
         damping: float = TRAINING_DAMPING,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -186,11 +195,11 @@ class Penalty(nn.Module):
     ) -> tuple[Any, Tensor]:
         """Run a model on a batch and the points of its paths, in one forward pass.
 
-        Unlabeled examples join the same pass: the same share of them is paired, only with each other, and the penalty
-        is the mean over all paths. The ends of these paths are anchored by the teacher, in which case the model runs
-        only on the points between them, or else by the model's own outputs, even with ``anchor="labels"``; with
-        ``anchor=None`` they are not anchored. In eager mode the outputs on unlabeled examples are checked every 50
-        calls, with a warning if they have become constant.
+        Unlabeled examples join the same pass: the same share of them is paired, only with each other or with their
+        changed copies, and the penalty is the mean over all paths. The ends of these paths are anchored by the teacher,
+        in which case the model runs only on the points between them, or else by the model's own outputs, even with
+        ``anchor="labels"``; with ``anchor=None`` they are not anchored. In eager mode the outputs on unlabeled examples
+        are checked every 50 calls, with a warning if they have become constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
@@ -295,14 +304,15 @@ class Penalty(nn.Module):
         """Draw paths between the examples of a batch: the first half of a call, for a forward pass of your own.
 
         With paths at a layer the model's forward pass does the rest: ``hidden = torch.cat([hidden,
-        points.interpolate(hidden)])`` where ``hidden`` are the batch's features.
+        points.interpolate(hidden)])`` where ``hidden`` are the batch's features. With ``partners`` they are those of
+        ``points.append_to(x)``, and ``hidden[: points.examples]`` is what the points are appended to.
 
         Args:
             x: The batch.
             y: Labels for anchoring: class ids or soft labels.
             unlabeled: More examples, in the form of ``x`` without labels, which are joined by paths of their own.
             pairs: Indices of the examples to join, instead of random ones; α = 1 at the first, 0 at the second.
-                Not with unlabeled examples.
+                Not with unlabeled examples or ``partners``.
             alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
                 anchored cosine sampling, they begin with 0 and end with 1. With ``anchor="labels"``, labels are the
                 values at the first and last node, wherever these lie.
@@ -326,6 +336,10 @@ class Penalty(nn.Module):
             torch.Size([32, 10])
             >>> loss = cross_entropy(points.first_rows(outputs), y) + 7.0 * penalty.degree(outputs, points)
         """
+        if pairs is not None and self.settings.partners is not None:
+            raise ValueError(
+                "pairs were given, but Penalty(partners=…) leads paths to changed copies. Use one of them."
+            )
         if self.settings.batchnorm == "frozen":
             raise ValueError("batchnorm='frozen' needs to run the model: call penalty(model, x, y).")
         if is_plain_tuple(x):
@@ -459,7 +473,7 @@ class Penalty(nn.Module):
             if name in {"degree", "nodes", "pairs", "anchor"} or value != parameter.default:
                 plain = value is None or isinstance(value, str | int | float | tuple)
                 short = repr(value) if plain else getattr(value, "__name__", type(value).__name__)
-                shown.append(f"{name}={short}")
+                shown.append(f"{name}={name_partners(value) if name == 'partners' else short}")
         return ", ".join(shown)
 
     def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:

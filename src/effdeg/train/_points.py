@@ -6,11 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._models.partners import read_changes
 from effdeg._models.paths import interpolate
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, check_dense, has_rows, take, tensors, tree_map
 from effdeg.train._batch import TrainingBatch
+from effdeg.train._copies import make_copies
 from effdeg.train._settings import PenaltySettings
 
 
@@ -21,15 +23,16 @@ class Points:
     Attributes:
         inputs: What to append to the batch: the unlabeled examples, if any, and the points, path after path and node
             after node. For paths at a layer these are placeholders, replaced at the layer's output: the inputs of each
-            path's first example, with the masks of both examples combined.
+            path's first example, or of its changed copy, with the masks of both ends combined.
         pairs: The examples that each path joins; α = 1 at the first, 0 at the second. Paths between unlabeled examples
-            come last; their indices start at ``batch``.
+            come last; their indices start at ``batch``. An example is its own partner if the path leads to its copy.
         alpha: The nodes of each path.
         inner: The nodes that are points: all, or all but the outer two, whose values are labels or the batch's outputs.
         labels: The labels of the two examples of each path in the batch if labels are anchored, else None.
         batch: The number of examples in the batch.
         unlabeled: The number of unlabeled examples.
         unlabeled_rows: How many of these are rows of the joined batch: all, or none if a teacher runs on them instead.
+        has_copies: Whether the placeholders are the changed copies to which paths at a layer lead.
 
     Example:
         >>> import torch, effdeg
@@ -52,6 +55,7 @@ class Points:
     batch: int
     unlabeled: int = 0
     unlabeled_rows: int = 0
+    has_copies: bool = False
 
     def __len__(self) -> int:
         """Count the points."""
@@ -76,8 +80,22 @@ class Points:
         return tree_map(join, x, self.inputs)
 
     def interpolate(self, x: Tree) -> Tree:
-        """Return the points of these paths for any tensors of the examples, such as a layer's output for them."""
+        """Return the points of these paths for any tensors of the examples, such as a layer's output for them.
+
+        For paths at a layer that lead to changed copies, ``x`` is the layer's output for the whole joined batch, which
+        holds these copies. Otherwise a copy has what its example has, such as its label.
+
+        Raises:
+            ValueError: If the copies are not among the rows.
+        """
         first, second = (take(x, end) for end in self.pairs.unbind(1))
+        if self.has_copies:
+            if not all(has_rows(leaf, self.total) for leaf in tensors(x)):
+                raise ValueError(
+                    f"these paths lead to changed copies, so interpolate needs the layer's output for all {self.total} "
+                    f"rows of points.append_to(x), not {_describe(x)}."
+                )
+            second = take(x, slice(self.examples, None, len(self) // len(self.pairs)))
         return interpolate(first, second, self.alpha[:, self.inner])
 
     def first_rows(self, returned: Any) -> Any:
@@ -138,11 +156,14 @@ def draw_points(
             _check_pairs(pairs, batch.size)
         if own_alpha is not None:
             _check_alpha(alpha, settings)
-    inner, labels = settings.inner, None
+    inner, labels, copies = settings.inner, None, None
+    if settings.partners is not None:
+        changes, generator, count = read_changes(settings.partners), settings.generator, len(pairs)
+        copies = batch.change(pairs[:, 0], lambda examples: make_copies(examples, changes, count, generator))
     if settings.anchor == "labels":
         labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
     return Points(
-        inputs=batch.points(pairs, alpha[:, inner], between=between, unlabeled_rows=unlabeled_rows),
+        inputs=batch.points(pairs, alpha[:, inner], between=between, unlabeled_rows=unlabeled_rows, copies=copies),
         pairs=pairs,
         alpha=alpha,
         inner=inner,
@@ -150,6 +171,7 @@ def draw_points(
         batch=batch.labeled,
         unlabeled=batch.unlabeled,
         unlabeled_rows=unlabeled_rows,
+        has_copies=copies is not None and not between,
     )
 
 

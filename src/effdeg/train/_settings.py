@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from effdeg._models.paths import FIXED, draw_pairs_of_batch
+from effdeg._models.partners import check_changes
+from effdeg._models.paths import FIXED, draw_examples_of_batch, draw_pairs_of_batch
 from effdeg._models.settings import FitSettings, NodeSettings
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights, check_flag, check_generator
 from effdeg._utils.shapes import Float, Int
@@ -40,6 +41,7 @@ class PenaltySettings(NodeSettings, FitSettings):
     weights: Weights
     normalized: bool
     batchnorm: BatchNorm
+    partners: Any
     generator: torch.Generator | None
     # The share of pairs in whole units: of a float, torch.compile would make a variable that cannot be a tensor's size.
     _share: int = field(init=False, repr=False, default=0)
@@ -55,6 +57,8 @@ class PenaltySettings(NodeSettings, FitSettings):
         object.__setattr__(self, "weights", check_degree_weights(self.weights, self.degree))
         _check_pairs(self.pairs)
         object.__setattr__(self, "_share", round(self.pairs * _SHARE_UNIT))
+        if self.partners is not None:
+            check_changes(self.partners, "in training, a batch does not say which examples of it are theirs")
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
         # Two frames up is Penalty.__init__; its caller chose the nodes.
         warn_if_ill_conditioned(self.sampling, self.nodes, self.degree, stacklevel=4)
@@ -96,8 +100,10 @@ class PenaltySettings(NodeSettings, FitSettings):
         return count
 
     def draw_pairs(self, examples: int, device: torch.device) -> Int[Tensor, "pairs 2"]:
-        """Draw pairs of a batch of this many examples."""
-        return draw_pairs_of_batch(examples, self.count_pairs(examples), device=device, generator=self.generator)
+        """Draw pairs of a batch of this many examples; each with itself if paths lead to changed copies."""
+        count = self.count_pairs(examples)
+        draw = draw_pairs_of_batch if self.partners is None else draw_examples_of_batch
+        return draw(examples, count, device=device, generator=self.generator)
 
     def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
         """Place the nodes on ``pairs`` paths.
@@ -115,7 +121,9 @@ class PenaltySettings(NodeSettings, FitSettings):
     @property
     def inner(self) -> slice:
         """The nodes that are run: not the outer two where labels or the batch's own outputs serve as values."""
-        return slice(1, -1) if self.anchor is not None or self.sampling == "uniform" else slice(None)
+        # The batch's own outputs are not those of changed copies.
+        own = self.sampling == "uniform" and self.partners is None
+        return slice(1, -1) if self.anchor is not None or own else slice(None)
 
     @property
     def reaches_ends(self) -> bool:

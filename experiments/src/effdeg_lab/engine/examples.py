@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
 from effdeg_lab.data import ImageSet, Labeled
-from effdeg_lab.engine.augment import RESIZED, augment_batch
+from effdeg_lab.engine.augment import RESIZED, augment_batch, randaugment
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.settings import format_setting
@@ -113,6 +113,11 @@ class DeviceExamples:
         noise = torch.rand_like(inputs)
         return self._standardize(noise) if self._pixels else noise
 
+    def strengthen(self, inputs: Tensor) -> Tensor:
+        """Return images as inputs of the model after RandAugment, a strong change."""
+        pixels = 255 * (inputs * self._std + self._mean)
+        return self._standardize(randaugment(pixels.round().clamp(0, 255).byte()).float() / 255)
+
     def _set_scale(self, data: Labeled | ImageSet, settings: Training, device: torch.device) -> None:
         known = PRETRAINED.get(settings.model)
         self.scale = (data.mean, data.std) if known is None else known.scale
@@ -157,6 +162,7 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
         "pixels": settings.pixels is not None,
         "ends": settings.ends not in {"data", "random-pixels"},
         "loss_on": settings.loss_on == "boxes",
+        "regularizer": bool({"uda", "fixmatch"} & {*settings.regularizer.split("+")}),
     }
     for name, needs_images in needed.items():
         if needs_images and len(shape) != 3:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from effdeg import Penalty, Points, baselines
-from effdeg.baselines import ICT, Method, method
+from effdeg import Penalty, Points, baselines, changes
+from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, method
 from effdeg_lab.engine.examples import (
     JOINING,
     DeviceExamples,
@@ -31,6 +31,8 @@ _SETTINGS = {
     "jacobian": ("projections",),
     "ed": ("nodes", "degree", "pairs", "sampling", "basis", "components", "at", "batchnorm", "end_gradients"),
 }
+ON_UNLABELED = ("ict", "ed-copies", "consistency", "uda", "fixmatch")
+"""Regularizers of examples without labels, which ``baselines.method`` does not know."""
 _NOT_HERE = {
     "embedding-mixup": "is for token ids, and there is no such data here",
     "manifold-mixup": "draws a layer at every step, which cannot be captured in one graph",
@@ -44,8 +46,8 @@ def make_regularizer(
     name, parts = settings.regularizer, settings.regularizer.split("+")
     _check_names(parts)
     _check_unlabeled(settings, parts)
-    if "ict" in parts:
-        return _make_ict(settings, examples, teacher)
+    if {*parts} & {*ON_UNLABELED}:
+        return _join_penalties(settings, examples, teacher)
     options = _collect_options(settings, parts, 10 if examples is None else examples.classes)
     made = method(name, **options)
     if settings.weight is not None and made.penalty is not None:
@@ -162,18 +164,68 @@ class PenaltyToEnds(nn.Module):
         return self.penalty.points(torch.cat([one, other]), labels, pairs=pairs)
 
 
-def _make_ict(settings: Training, examples: DeviceExamples | None, teacher: nn.Module | None) -> Method:
-    """Make ICT, alone or with a method that mixes the examples with labels."""
-    others = "+".join(part for part in settings.regularizer.split("+") if part != "ict") or "plain"
+class SumOfPenalties(nn.Module):
+    """Two penalties, each in a forward pass of its own; the outputs are those of the first."""
+
+    def __init__(self, first: nn.Module, second: nn.Module, ratio: float, teacher: nn.Module | None) -> None:
+        super().__init__()
+        self.first, self.second, self.ratio = first, second, ratio
+        # Past nn.Module, so that the teacher does not become a submodule of this one.
+        self.__dict__["teacher"] = teacher
+
+    def forward(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, unlabeled: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the batch's outputs, and the first penalty plus the second times the ratio."""
+        outputs, value = self.first(model, x, y, **self._options(self.first, x, unlabeled))
+        _, other = self.second(model, x, y, **self._options(self.second, x, unlabeled))
+        return outputs, value + self.ratio * other
+
+    def _options(self, penalty: nn.Module, x: Tensor, unlabeled: Tensor | None) -> dict[str, Any]:
+        if not isinstance(penalty, Penalty):
+            return {"unlabeled": x if unlabeled is None else unlabeled}
+        return {
+            name: value for name, value in (("unlabeled", unlabeled), ("teacher", self.teacher)) if value is not None
+        }
+
+
+def _join_penalties(settings: Training, examples: DeviceExamples | None, teacher: nn.Module | None) -> Method:
+    """Make regularizers of unlabeled examples, alone, with a method that mixes those with labels, or with ED."""
+    parts = settings.regularizer.split("+")
+    others = "+".join(part for part in parts if part not in ON_UNLABELED) or "plain"
     made = make_regularizer(settings.change({"regularizer": others, "unlabeled_batch": 0, "teacher": None}), examples)
-    if made.penalty is not None:
-        raise ValueError(f"regularizer={settings.regularizer} has two penalties: join ict only with mixup or cutmix.")
-    penalty = None if teacher is None else ICT(teacher, alpha=settings.alpha)
+    penalties = [
+        made.penalty if part == "ed" else _make_on_unlabeled(part, settings, examples, teacher)
+        for part in parts
+        if part in {*ON_UNLABELED, "ed"}
+    ]
+    if len(penalties) > 2 or (made.penalty is not None and not isinstance(made.penalty, Penalty)):
+        raise ValueError(
+            f"regularizer={settings.regularizer}: join {', '.join(ON_UNLABELED)} with mixup or cutmix, or two of them, "
+            "or one of them with ed."
+        )
+    penalty = penalties[0]
+    if len(penalties) == 2 and penalty is not None and penalties[1] is not None:
+        penalty = SumOfPenalties(penalty, penalties[1], settings.second_weight, teacher)
     return replace(made, name=settings.regularizer, penalty=penalty, weight=settings.weight or 0.0)
 
 
+def _make_on_unlabeled(
+    part: str, settings: Training, examples: DeviceExamples | None, teacher: nn.Module | None
+) -> nn.Module | None:
+    """Make one regularizer of unlabeled examples; None if it depends on what is not there when it is only checked."""
+    copies = [changes.parse(each) for each in settings.partners]
+    if part == "ed-copies":
+        return Penalty(**_collect_options(settings, ["ed"], classes=0), partners=copies)
+    if part == "consistency":
+        return Consistency(copies, teacher=teacher)
+    if part == "ict":
+        return None if teacher is None else ICT(teacher, alpha=settings.alpha)
+    return None if examples is None else {"uda": UDA, "fixmatch": FixMatch}[part](examples.strengthen)
+
+
 def _check_names(parts: list[str]) -> None:
-    known = [each for each in (*baselines.names(), "ict") if each not in _NOT_HERE]
+    known = [each for each in (*baselines.names(), *ON_UNLABELED) if each not in _NOT_HERE]
     for part in parts:
         if part in _NOT_HERE:
             raise ValueError(f"regularizer={part} {_NOT_HERE[part]}.")
@@ -184,21 +236,26 @@ def _check_names(parts: list[str]) -> None:
 
 def _check_unlabeled(settings: Training, parts: list[str]) -> None:
     """Raise if unlabeled examples or a teacher would not be used."""
-    uses = "ict" in parts or ("ed" in parts and settings.anchor != "none")
-    if "ict" in parts and (settings.teacher is None or settings.weight is None):
-        raise ValueError("regularizer=ict needs a teacher, such as teacher=0.99, and the weight of its penalty.")
-    if settings.teacher is not None and not (uses and ("ict" in parts or settings.gives_own_ends)):
+    if "ict" in parts and settings.teacher is None:
+        raise ValueError("regularizer=ict needs a teacher, such as teacher=0.99.")
+    if (given := [each for each in parts if each in ON_UNLABELED]) and settings.weight is None:
+        raise ValueError(f"regularizer={given[0]} needs the weight of its penalty, such as weight=7.")
+    along_paths = {"ed", "ed-copies"} & {*parts} and settings.gives_own_ends
+    if settings.teacher is not None and not (along_paths or {"ict", "consistency"} & {*parts}):
         raise ValueError(
-            f"teacher={settings.teacher:g} gives the values at ends of paths that have no label: use regularizer=ict, "
-            "or ed with anchor=self or an unlabeled_batch."
+            f"teacher={settings.teacher:g} gives targets to examples that have no label: use regularizer=ict or "
+            "consistency, or ed or ed-copies with anchor=self or an unlabeled_batch."
         )
-    if settings.unlabeled_batch and not ("ict" in parts or "ed" in parts):
+    if "ed-copies" in parts and not settings.partners:
+        raise ValueError("regularizer=ed-copies needs partners, such as partners=mirror.")
+    if settings.unlabeled_batch and not {"ed", *ON_UNLABELED} & {*parts}:
         raise ValueError(
-            f"unlabeled_batch={settings.unlabeled_batch} is for regularizer=ed and ict; {settings.regularizer} needs "
-            "labels."
+            f"unlabeled_batch={settings.unlabeled_batch} is for regularizer=ed, {', '.join(ON_UNLABELED)}; "
+            f"{settings.regularizer} needs labels."
         )
-    if settings.unlabeled_batch and (settings.ends != "data" or settings.loss_on != "examples"):
-        raise ValueError("unlabeled_batch works only with ends=data and loss_on=examples.")
+    if (given or settings.unlabeled_batch) and (settings.ends != "data" or settings.loss_on != "examples"):
+        what = f"regularizer={given[0]}" if given else "unlabeled_batch"
+        raise ValueError(f"{what} works only with ends=data and loss_on=examples.")
 
 
 def _check_points(settings: Training) -> None:

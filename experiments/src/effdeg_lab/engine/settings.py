@@ -45,7 +45,12 @@ class Training(Settings):
         None, "side of images, which are resized, or cropped when read from files", least=1, smoke=32
     )
     dropout: float = setting(0.0, "of a vision transformer, including at the points of paths", least=0, most=0.9)
-    regularizer: str = setting("plain", "a name of effdeg.baselines.names(), or ict, or several joined by +")
+    # For examples without labels, next to ict: ed-copies (ED along paths to changed copies), consistency (the squared
+    # difference between an example and its copy: the Π-model, and with a teacher Mean Teacher), uda and fixmatch (with
+    # RandAugment). Two penalties joined by + take a forward pass each.
+    regularizer: str = setting(
+        "plain", "a name of effdeg.baselines.names(), or ict, ed-copies, …, or several joined by +"
+    )
     epochs: int = setting(300, "passes over the training examples", scale=True, least=1, smoke=2)
     batch: int = setting(256, "examples per step, over all processes", least=1, smoke=16)
     # Paths lie within a part; the loss is the mean over parts.
@@ -54,7 +59,7 @@ class Training(Settings):
     # The seed decides which. A step has ``batch`` of them, and an epoch has as many steps as if all had labels.
     labeled: int | None = setting(None, "training examples with labels, as many of each class", least=1, smoke=20)
     unlabeled_batch: int = setting(
-        0, "training examples per step without their labels, for ed and ict", least=0, smoke=16
+        0, "training examples per step without their labels, for ed, ict, …", least=0, smoke=16
     )
     held_out: int = setting(0, "training examples to test on instead of the test set: for tuning", least=0, smoke=16)
     optimizer: Literal["adamw", "sgd"] = setting("adamw", "AdamW, or SGD with momentum")
@@ -97,6 +102,7 @@ class Training(Settings):
     compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
     fused: bool = setting(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16", scale=True, named=False)
     weight: float | None = setting(None, "of the penalty (λ); by default the regularizer's own", least=0)
+    second_weight: float = setting(1.0, "of the second of two penalties, times the weight", least=0)
     ramp: float = setting(1 / 3, "share of training in which the weight rises along a sine", least=0, most=1)
     start: float = setting(0.0, "share of training before the penalty begins", least=0, most=1)
     every: int = setting(1, "apply the penalty only every n steps, with n times the weight", least=1)
@@ -117,6 +123,10 @@ class Training(Settings):
     # curvature: degree, but 0 for straight lines.
     degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
     teacher: float | None = setting(None, "decay of an average of the network, for ends and ict", above=0, most=1)
+    # By default a random crop and flip of an image that is cropped and flipped already.
+    partners: tuple[str, ...] = setting(
+        ("mirror+shift(4)", "shift(4)"), "changes of effdeg.changes for ed-copies and consistency, one drawn per copy"
+    )
     # points: at the points of paths, with labels mixed as in mixup; the examples themselves are not run. boxes: the
     # same with a box of one image in the other, as in CutMix.
     loss_on: Literal["examples", "points", "boxes"] = setting("examples", "where the loss is taken")
@@ -229,7 +239,7 @@ class Training(Settings):
         whole = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
         if share % self.accumulate:
             raise ValueError(f"{whole} cannot be divided into accumulate={self.accumulate} equal parts.")
-        if "ed" in self.regularizer.split("+"):
+        if {"ed", "ed-copies"} & {*self.regularizer.split("+")}:
             part = whole if self.accumulate == 1 else f"each of accumulate={self.accumulate} parts of {whole}"
             check_pairs(self.pairs, share // self.accumulate, what=part)
             if self.unlabeled_batch:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty
-from effdeg.baselines import ICT, Method, RDrop
+from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, RDrop
 from effdeg_lab.engine.flat import Decays, FlatParameters
 from effdeg_lab.engine.teacher import Teacher
 
@@ -166,8 +166,8 @@ class Objective(nn.Module):
         if self.penalty is None:
             return self._criterion(self.model(x), y), torch.zeros_like(weight)
         options = self._options
-        if unlabeled or isinstance(self.penalty, ICT):
-            # If all examples have labels, ICT gets the same examples without them.
+        if unlabeled or isinstance(self.penalty, ICT | Consistency | UDA | FixMatch):
+            # If all examples have labels, these get the same examples without them.
             options = {**options, "unlabeled": unlabeled[0] if unlabeled else x}
         # A penalty that takes the loss elsewhere than on the batch also returns the labels there.
         run, given = (self.model.encode, self.model.embed(x)) if self._in_halves else (self.model, x)

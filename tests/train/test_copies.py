@@ -1,0 +1,288 @@
+"""Paths from examples to their changed copies, in training."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import one_hot
+
+from effdeg import Penalty, changes
+from tests.batches import X, Y, same_draw, tokens
+from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
+
+U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def turn(x):
+    """Change examples in a way that can be repeated by hand."""
+    return 0.5 - x.flip(-1)
+
+
+class Recorder:
+    """A change that remembers what it was given and returned."""
+
+    def __init__(self, change):
+        self.change, self.given, self.returned = change, [], []
+
+    def __call__(self, x):
+        self.given.append(x)
+        self.returned.append(self.change(x))
+        return self.returned[-1]
+
+
+def degree_by_hand(along, alpha, *, damping, weights):
+    """Return Σₖ wₖ |cₖ| of the values of one path, by the normal equations; values are a list of vectors."""
+    degree = len(weights) - 1
+    basis = np.polynomial.chebyshev.chebvander(2 * alpha.numpy() - 1, degree)
+    values = torch.stack(along).detach().numpy()
+    coefficients = np.linalg.solve(basis.T @ basis + damping * np.eye(degree + 1), basis.T @ values)
+    return float((np.abs(coefficients) * np.asarray(weights)[:, None]).sum(0).mean())
+
+
+def penalty_by_hand(penalty, points, run, value_at_ends, examples, copies):
+    """Loop over paths: ``value_at_ends`` of an example, or None where the model itself is run."""
+    settings, total = penalty.settings, 0.0
+    weights = range(settings.degree + 1) if settings.weights == "degree" else settings.weights
+    for (index, same), alpha, other in zip(points.pairs, points.alpha, copies, strict=True):
+        assert index == same
+        along = [run((a * examples[index] + (1 - a) * other)[None]).softmax(-1)[0] for a in alpha]
+        if (end := value_at_ends(int(index))) is not None:
+            along[0] = along[-1] = end
+        total += degree_by_hand(along, alpha, damping=settings.damping, weights=weights)
+    return total / len(points.pairs)
+
+
+@pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
+@pytest.mark.parametrize("anchor", [None, "labels", "self"])
+def test_paths_lead_to_copies_and_both_ends_have_the_value_of_the_example(sampling, anchor):
+    if (sampling, anchor) == ("chebyshev", "self"):
+        pytest.skip("refused with any partners")
+    model, penalty = mlp().double(), Penalty(partners=turn, sampling=sampling, anchor=anchor, pairs=0.75)
+    points = same_draw(penalty, X, Y)
+    outputs, degree = penalty(model, X, Y)
+    torch.testing.assert_close(outputs, model(X))
+    ends = {
+        None: lambda _: None,
+        "labels": lambda index: one_hot(Y, 4)[index].double(),
+        "self": lambda index: model(X)[index].softmax(-1),
+    }[anchor]
+    copies = turn(X)[points.pairs[:, 0]]
+    assert len(points.pairs) == 9
+    assert float(degree.detach()) == pytest.approx(penalty_by_hand(penalty, points, model, ends, X, copies), rel=1e-9)
+
+
+@pytest.mark.parametrize("teacher", [None, mlp(seed=1).double()])
+def test_unlabeled_examples_have_copies_too_and_the_target_of_the_unchanged_example(teacher):
+    model, penalty = mlp().double(), Penalty(partners=turn, anchor="labels", weights=(0, 0, 2, 3))
+    torch.manual_seed(7)
+    points = penalty.points(X, Y, unlabeled=U)
+    torch.manual_seed(7)
+    _, degree = penalty(model, X, Y, unlabeled=U, teacher=teacher)
+    examples, target = torch.cat([X, U]), (teacher or model)(U).softmax(-1)
+
+    def ends(index):
+        return one_hot(Y, 4)[index].double() if index < 12 else target[index - 12]
+
+    assert points.pairs[:6].max() < 12 <= points.pairs[6:].min()
+    copies = turn(examples)[points.pairs[:, 0]]
+    expected = penalty_by_hand(penalty, points, model, ends, examples, copies)
+    assert float(degree.detach()) == pytest.approx(expected, rel=1e-9)
+    halves = penalty.degree(model(points.append_to(X)), points, **({} if teacher is None else {"ends": teacher(U)}))
+    torch.testing.assert_close(degree, halves)
+
+
+def test_own_targets_carry_no_gradient():
+    model, penalty = mlp().double(), Penalty(partners=turn, anchor="self")
+    points = same_draw(penalty, X)
+    _, degree = penalty(model, X)
+    fixed = copy.deepcopy(model)
+    by_teacher = penalty.degree(model(points.inputs), points, ends=fixed(X).detach())
+    torch.testing.assert_close(*(torch.autograd.grad(each, list(model.parameters())) for each in (degree, by_teacher)))
+
+
+def test_every_example_has_a_path_before_one_has_two():
+    for pairs, counts in ((1.0, [1] * 12), (24, [2] * 12)):
+        points = Penalty(partners=turn, pairs=pairs).points(X)
+        assert points.pairs[:, 0].bincount().tolist() == counts
+    torch.manual_seed(0)
+    drawn = torch.stack([Penalty(partners=turn).points(X).pairs[:, 0].bincount(minlength=12) for _ in range(400)])
+    assert drawn.max() == 1
+    assert (drawn.double().mean(0) - 0.5).abs().max() < 5 * 0.5 / 400**0.5
+
+
+def test_one_of_several_changes_is_drawn_for_each_path():
+    torch.manual_seed(0)
+    several = [lambda x: x + 1, lambda x: x.add_(10), lambda x: x + 100]
+    points = Penalty(partners=several, sampling="uniform", pairs=3000).points(X)
+    added = (points.inputs.view(3000, 4, 6)[:, 0] - X[points.pairs[:, 0]]).mean(1)
+    shares = [float((added - each).abs().lt(1e-9).double().mean()) for each in (1, 10, 100)]
+    assert sum(shares) == pytest.approx(1)
+    assert all(abs(share - 1 / 3) < 5 * (2 / 9 / 3000) ** 0.5 for share in shares)
+    torch.testing.assert_close(points.inputs.view(3000, 4, 6)[:, -1], X[points.pairs[:, 0]])  # not changed in place
+
+
+def test_random_changes_are_made_once_for_each_path():
+    model, change = mlp().double(), Recorder(changes.noise(0.3))
+    penalty = Penalty(partners=change, anchor="labels", pairs=1.0)
+    points = same_draw(penalty, X, Y)
+    _, degree = penalty(model, X, Y)
+    assert torch.equal(*change.returned)
+    expected = penalty_by_hand(
+        penalty, points, model, lambda index: one_hot(Y, 4)[index].double(), X, change.returned[0]
+    )
+    assert float(degree.detach()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_generator_of_the_penalty_draws_the_changes():
+    values = []
+    for seed, state in ((0, 1), (0, 2), (3, 1)):
+        torch.manual_seed(state)
+        generator = torch.Generator().manual_seed(seed)
+        several = [changes.noise(0.3), changes.noise(0.6)]
+        values.append(Penalty(partners=several, generator=generator).points(X).inputs)
+    assert torch.equal(values[0], values[1])
+    assert not torch.equal(values[0], values[2])
+
+
+@pytest.mark.parametrize("anchor", [None, "labels"])
+def test_token_ids_with_paths_at_the_embeddings(anchor):
+    model, batch, labels = Tokens().double(), tokens(), torch.arange(10) % 3
+    change = Recorder(changes.drop_tokens(0.4, 29))
+    penalty = Penalty(at="embed", partners=change, anchor=anchor)
+    points = same_draw(penalty, batch, labels)
+    outputs, degree = penalty(model, batch, labels)
+    torch.testing.assert_close(outputs["logits"], model(**batch)["logits"])
+    dropped, total = change.returned[0]["input_ids"], 0.0
+    assert (dropped == 29).any()
+    for row, ((index, _), alpha) in enumerate(zip(points.pairs, points.alpha, strict=True)):
+        first, second = model.embed(batch["input_ids"][index]), model.embed(dropped[row])
+        along = []
+        for a in alpha:
+            hidden = torch.tanh(model.mix(a * first + (1 - a) * second))[batch["attention_mask"][index] > 0]
+            along.append(model.head(hidden.mean(0)).softmax(-1))
+        if anchor is not None:
+            along[0] = along[-1] = one_hot(labels, 3)[index].double()
+        total += degree_by_hand(along, alpha, damping=penalty.settings.damping, weights=range(4))
+    assert float(degree.detach()) == pytest.approx(total / len(points.pairs), rel=1e-6)
+
+
+def test_features_of_copies_in_a_forward_pass_of_ones_own():
+    model, penalty = mlp().double(), Penalty(at="0", partners=turn, anchor="self")
+    points = same_draw(penalty, X)
+    _, expected = penalty(model, X)
+    hidden = model[0](points.append_to(X))
+    joined = torch.cat([hidden[: points.examples], points.interpolate(hidden)])
+    torch.testing.assert_close(penalty.degree(model[2](model[1](joined)), points), expected)
+    with pytest.raises(ValueError, match=r"for all 24 rows of points.append_to"):
+        points.interpolate(model[0](X))
+
+
+@pytest.mark.parametrize("at", [None, "2"])
+def test_frozen_batchnorm_sees_the_batch_alone(at):
+    model, other = with_batchnorm().double(), with_batchnorm().double()
+    Penalty(partners=turn, at=at, batchnorm="frozen")(model, X)
+    other(X)
+    for one, expected in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(one, expected)
+
+
+def test_a_change_gets_the_batch_as_it_is_given_without_labels():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Linear(6, 4)
+
+        def forward(self, x, scale=1.0, extra=None):
+            return self.part(x * scale) + (0 if extra is None else extra)
+
+    forms = {
+        "tensor": lambda penalty, change: penalty(Named(), X.float(), scale=torch.ones(6)),
+        "tuple": lambda penalty, change: penalty(TwoInputs(), (X[:, :3].float(), X[:, 3:].float())),
+        "mapping": lambda penalty, change: penalty(Named(), {"x": X.float(), "scale": 2.0}, Y),
+        "both": lambda penalty, change: penalty(Named(), X.float(), extra=X[:, :4].float()),
+        "points": lambda penalty, change: penalty.points({"x": X, "labels": Y}),
+    }
+    seen = {}
+    for name, call in forms.items():
+        change = Recorder(lambda x: x)
+        call(Penalty(partners=change), change)
+        given = change.given[0]
+        seen[name] = list(given) if isinstance(given, dict) else type(given)
+    expected = {"tensor": torch.Tensor, "tuple": tuple, "mapping": ["x"], "both": ["[0]", "extra"], "points": ["x"]}
+    assert seen == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{"anchor": "labels"}, {"sampling": "uniform"}])
+def test_a_compiled_step_is_the_same_step(settings, without_shape_checks):
+    several = [changes.shift(2), changes.noise(0.1)]
+    model = nn.Sequential(nn.Flatten(), mlp(inputs=3 * 4 * 4).double())
+    penalty, images = Penalty(partners=several, **settings), torch.rand(16, 3, 4, 4, dtype=torch.float64)
+    teacher = {} if settings.get("anchor") is None else {"teacher": copy.deepcopy(model)}
+
+    def degree_of(x, y, u):
+        return penalty(model, x, y, unlabeled=u, **teacher)[1]
+
+    compiled = torch.compile(degree_of, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (degree_of, compiled):
+        torch.manual_seed(0)
+        degree = function(images[:4], Y[:4], images[4:])
+        results.append((degree.detach(), torch.autograd.grad(degree, list(model.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    ("partners", "error", "message"),
+    [
+        (X, TypeError, "not a Tensor. A second data set is for effdeg.measure"),
+        ("mirror", TypeError, "not a str"),
+        ([], TypeError, "not a list"),
+        ([turn, X], TypeError, "not a list"),
+    ],
+)
+def test_partners_that_are_no_functions_are_refused_when_the_penalty_is_made(partners, error, message):
+    with pytest.raises(error, match=message):
+        Penalty(partners=partners)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:, :5], lambda x: x[:-1], lambda x: x.float(), lambda x: (x, x), lambda x: None]
+)
+def test_changes_of_shape_or_type_are_refused(change):
+    with pytest.raises(ValueError, match=r"the function of partners= returned .* of the same shape and type was expected"):
+        Penalty(partners=change)(mlp().double(), X)
+    with pytest.raises(ValueError, match="the function of partners= returned"):
+        Penalty(partners=[turn, change])(mlp().double(), X)
+
+
+def test_given_pairs_contradict_partners():
+    with pytest.raises(ValueError, match="pairs were given, but Penalty"):
+        Penalty(partners=turn).points(X, pairs=torch.tensor([[0, 1]]))
+
+
+def test_the_name_of_a_change_is_shown():
+    change = changes.compose(changes.mirror, changes.shift(4))
+    shown = repr(Penalty(partners=[change, turn]))
+    assert shown == "Penalty(degree=3, nodes=4, pairs=0.5, anchor=None, partners=mirror + shift(4) or turn)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "unlabeled", "value", "gradient"),
+    [
+        ({}, False, 0.059837937355, 1.736833375),
+        ({"anchor": "labels"}, True, 0.442951321602, 1.550997108),
+    ],
+)
+def test_without_partners_nothing_is_drawn_differently(settings, unlabeled, value, gradient):
+    """Against numbers from before there were partners."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    x, y, others = torch.randn(10, 6), torch.arange(10) % 3, torch.randn(8, 6)
+    torch.manual_seed(3)
+    _, degree = Penalty(**settings)(model, x, y, **({"unlabeled": others} if unlabeled else {}))
+    degree.backward()
+    assert float(degree.detach()) == pytest.approx(value, rel=1e-5)
+    assert sum(float(each.grad.abs().sum()) for each in model.parameters()) == pytest.approx(gradient, rel=1e-5)
