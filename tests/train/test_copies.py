@@ -252,7 +252,7 @@ def test_partners_that_are_no_functions_are_refused_when_the_penalty_is_made(par
     "change", [lambda x: x[:, :5], lambda x: x[:-1], lambda x: x.float(), lambda x: (x, x), lambda x: None]
 )
 def test_changes_of_shape_or_type_are_refused(change):
-    with pytest.raises(ValueError, match=r"the function of partners= returned .* of the same shape and type was expected"):
+    with pytest.raises(ValueError, match=r"the function of partners= returned .* same shape and type was expected"):
         Penalty(partners=change)(mlp().double(), X)
     with pytest.raises(ValueError, match="the function of partners= returned"):
         Penalty(partners=[turn, change])(mlp().double(), X)
