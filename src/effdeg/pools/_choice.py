@@ -35,6 +35,15 @@ Estimate = tuple[float, float | None]
 class Choice:
     """Models in the order of their scores, best first. :func:`effdeg.pick` returns it.
 
+    Example:
+        >>> import effdeg, torch
+        >>> x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+        >>> choice = effdeg.pick({"wave": lambda x: (20 * x).sin(), "line": lambda x: x, "same": lambda x: 2 * x}, x)
+        >>> choice.rows()[0]
+        ['model', 'score', 'best in', 'inconsistency', 'disagreement', 'confidence']
+        >>> choice.tied
+        ('same',)
+
     Attributes:
         models: The models that were given.
         scores: The score of each model by name, best first: the mean of inconsistency and disagreement, each as a share
