@@ -230,7 +230,9 @@ class ItemReader:
             named = _name(inputs, self._parameters)
             if count > 1:
                 note = _note_passed(named)
-            inputs = named if any("mask" in name.lower() for name in named) else inputs
+            if self._may_be_elsewhere(named):
+                raise self._unclear(item[0] if is_plain_tuple(item[0]) else item)
+            inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
         labels, *unused = item[count:] or [None]
         used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
         if any(self._may_take(item, entry, used) for entry in item[count:]):
@@ -244,13 +246,31 @@ class ItemReader:
             )
         return Item(inputs, labels, note or self._note_unknown(inputs))
 
+    def _may_be_elsewhere(self, named: Mapping[str, Any]) -> bool:
+        """Return whether an argument of a tuple may be a mask, for which the model has another parameter."""
+        (_, first), *others = named.items()
+        return self._lacks_mask(named) and any(
+            _has_positions_of(first, entry)
+            and not entry.is_floating_point()
+            and not re.search("type|segment", name)
+            and _may_be_mask(entry)
+            for name, entry in others
+        )
+
+    def _lacks_mask(self, used: Collection[str]) -> bool:
+        """Return whether the model takes a mask and has none."""
+        masks = {each.name for each in self._signature.named() if each.is_mask}
+        return bool(masks) and masks.isdisjoint(used)
+
     def _may_take(self, item: Sequence[Any], entry: Any, used: Collection[str]) -> bool:
         """Return whether an entry that is not passed to the model may be a mask, or another input, that it takes."""
         signature = self._signature
         if not _has_positions_of(item[0], entry):
             return False
+        if entry.is_floating_point():
+            return signature.more_arguments
         if entry.dtype != torch.bool:
-            return signature.more_arguments and entry.is_floating_point()
+            return self._lacks_mask(used) and _may_be_mask(entry)
         # The second entry of a pair can be labels that the model has a parameter for.
         free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
         return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
