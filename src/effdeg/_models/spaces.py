@@ -118,6 +118,10 @@ def _run(runner: ModelRunner, batch: Tree) -> Any:
         if not isinstance(batch, Mapping) and (hasattr(batch, "__dataclass_fields__") or hasattr(batch, "_fields")):
             fields = "inputs._asdict()" if hasattr(batch, "_fields") else "vars(inputs)"
             error.add_note(f"{type(batch).__name__} was passed as one argument. To pass its fields by name: {fields}.")
+        if "does not require grad" in str(error):
+            error.add_note(
+                "The model runs without gradients. If it needs them itself, let it call torch.enable_grad()."
+            )
         if isinstance(error, IndexError):
             error.add_note("If it holds the edges of a graph: points are run in batches of any size, each on its own.")
         raise
