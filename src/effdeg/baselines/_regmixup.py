@@ -117,7 +117,8 @@ class RegMixup(nn.Module):
 
 def check_logits(returned: Any, rows: int, model: Callable[..., Any], checked: CheckedModels) -> bool:
     """Raise if a model returned probabilities; return whether this was looked at: in the first call with the model."""
-    if not is_readable(tensors(returned)[0]) or model in checked:
+    first = tensors(returned)[0]
+    if first.is_meta or not is_readable(first) or model in checked:
         return False
     values = shaped_values(returned, "identity", points=rows, look=True, whose="network")
     if values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values):
