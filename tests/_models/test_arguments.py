@@ -243,8 +243,10 @@ def test_a_mask_is_not_passed_as_another_argument(flags):
     def model(ids, past=None, types=None, attention_mask=None):
         return mlp()(torch.nn.functional.one_hot(ids % 6, 6).float().mean(1))
 
-    with pytest.raises(TypeError, match=r"\[0\] \(7,\), \[1\] \(7,\).*not clear.*'ids': …, 'attention_mask': …"):
-        effdeg.measure(model, (IDS, flags), **FAST)
+    advice = r"inputs \('past', by their place\) may be a mask.*as 'attention_mask'.*\{'ids': …, 'attention_mask': …\}"
+    for run in (partial(effdeg.measure, **FAST), effdeg.Penalty(at="0")):
+        with pytest.raises(TypeError, match=advice):
+            run(model, (IDS, flags))
 
 
 def test_a_padding_mask_by_position_is_joined_as_by_name():

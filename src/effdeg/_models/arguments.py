@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -12,6 +12,7 @@ from effdeg._models.examples import LABELS, check_finite, describe_shapes, is_pl
 from effdeg._models.layers import as_module, base_model
 from effdeg._models.paths import hides_ones, is_mask
 from effdeg._utils.checks import shorten
+from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
 
 
@@ -113,14 +114,17 @@ def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
     """Return positional arguments by the names of their parameters, or as ``[0]``, ``[1]``, … where these are unknown.
 
     Raises:
-        TypeError: If an argument without a known name may be a mask, which would then count for one end of a path.
+        TypeError: If an argument may be a mask and has no known name, so that it would count for one end of a path, or
+            that of another parameter.
     """
     return _name(arguments, find_parameters(model) if len(arguments) > 1 else None)
 
 
 def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[str, Any]:
     if parameters is not None and len(parameters) >= len(arguments):
-        return dict(zip((each.name for each in parameters), arguments, strict=False))
+        named = dict(zip((each.name for each in parameters), arguments, strict=False))
+        _check_places(named, parameters)
+        return named
     for position, argument in enumerate(arguments[1:], start=1):
         integers = isinstance(argument, Tensor) and argument.dtype != torch.bool and not argument.is_floating_point()
         if integers and _has_positions_of(arguments[0], argument):
@@ -130,6 +134,27 @@ def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[
                 "with named parameters around the model."
             )
     return {f"[{position}]": argument for position, argument in enumerate(arguments)}
+
+
+def _check_places(named: Mapping[str, Any], parameters: list[Parameter]) -> None:
+    """Raise if a mask would be passed as something else, as past values, by a model that takes masks elsewhere."""
+    mask = _find_free_mask(parameters, named)
+    (first, examples), *others = named.items()
+    for name, entry in others if mask is not None else []:
+        if not _has_positions_of(examples, entry) or entry.is_floating_point() or re.search("type|segment", name):
+            continue
+        # Numbers are not read on a GPU, which would wait, or where there are none.
+        if entry.dtype == torch.bool or (entry.is_cpu and not is_traced() and _may_be_mask(entry)):
+            raise TypeError(
+                f"inputs ({name!r}, by their place) may be a mask, but the model takes one as {mask!r}. Give the "
+                f"inputs by name: {{{first!r}: …, {mask!r}: …}}."
+            )
+
+
+def _find_free_mask(parameters: Iterable[Parameter], used: Collection[str]) -> str | None:
+    """Return the name of the first parameter that is a mask if none of these is used."""
+    masks = [each.name for each in parameters if each.is_mask]
+    return masks[0] if masks and set(masks).isdisjoint(used) else None
 
 
 class ItemReader:
@@ -230,8 +255,6 @@ class ItemReader:
             named = _name(inputs, self._parameters)
             if count > 1:
                 note = _note_passed(named)
-            if self._may_be_elsewhere(named):
-                raise self._unclear(item[0] if is_plain_tuple(item[0]) else item)
             inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
         labels, *unused = item[count:] or [None]
         used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
@@ -246,22 +269,6 @@ class ItemReader:
             )
         return Item(inputs, labels, note or self._note_unknown(inputs))
 
-    def _may_be_elsewhere(self, named: Mapping[str, Any]) -> bool:
-        """Return whether an argument of a tuple may be a mask, for which the model has another parameter."""
-        (_, first), *others = named.items()
-        return self._lacks_mask(named) and any(
-            _has_positions_of(first, entry)
-            and not entry.is_floating_point()
-            and not re.search("type|segment", name)
-            and _may_be_mask(entry)
-            for name, entry in others
-        )
-
-    def _lacks_mask(self, used: Collection[str]) -> bool:
-        """Return whether the model takes a mask and has none."""
-        masks = {each.name for each in self._signature.named() if each.is_mask}
-        return bool(masks) and masks.isdisjoint(used)
-
     def _may_take(self, item: Sequence[Any], entry: Any, used: Collection[str]) -> bool:
         """Return whether an entry that is not passed to the model may be a mask, or another input, that it takes."""
         signature = self._signature
@@ -270,7 +277,7 @@ class ItemReader:
         if entry.is_floating_point():
             return signature.more_arguments
         if entry.dtype != torch.bool:
-            return self._lacks_mask(used) and _may_be_mask(entry)
+            return _find_free_mask(signature.named(), used) is not None and _may_be_mask(entry)
         # The second entry of a pair can be labels that the model has a parameter for.
         free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
         return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
