@@ -1,5 +1,8 @@
 import copy
+import re
 import warnings
+from collections import namedtuple
+from dataclasses import make_dataclass
 from functools import partial
 
 import pytest
@@ -170,6 +173,7 @@ def test_what_no_parameter_takes_is_noted():
     ("model", "entries"),
     [
         *((model, (X, X > 0, Y)) for model in (lambda x, labels=None, mask=None: x, lambda x, y=None: x)),
+        *((lambda x, labels=None, mask=None: x, (X, (X > -9).long(), *rest)) for rest in ((), (Y,))),
         *((model, (X, X > 0)) for model in (lambda x, z=None: x, lambda x, *, mask=None: x)),
         *((lambda x, **more: x, entries) for entries in ((X, X > 0), (X, X > 0, Y))),
         *((model, (X, e)) for model in (lambda x, *more: x, lambda *given: given[0]) for e in (X > 0, EXTRA)),
@@ -232,6 +236,50 @@ def test_a_possible_mask_without_a_name_is_not_passed_over(bert):
         effdeg.measure(lambda *given: bert(*given).logits, (IDS, MASK), at=layer, **FAST)
     measured = effdeg.measure(lambda i, m: bert(i, m).logits, (IDS, MASK), at=layer, **FAST)
     assert "hold the integers 0 and 1, and stay those of the first example" in str(measured)
+
+
+@pytest.mark.parametrize("flags", [MASK.bool(), MASK], ids=["booleans", "integers"])
+def test_a_mask_is_not_passed_as_another_argument(flags):
+    def model(ids, past=None, types=None, attention_mask=None):
+        return mlp()(torch.nn.functional.one_hot(ids % 6, 6).float().mean(1))
+
+    advice = r"inputs \('past', by their place\) may be a mask.*as 'attention_mask'.*\{'ids': …, 'attention_mask': …\}"
+    for run in (partial(effdeg.measure, **FAST), effdeg.Penalty(at="0")):
+        with pytest.raises(TypeError, match=advice):
+            run(model, (IDS, flags))
+
+
+def test_a_padding_mask_by_position_is_joined_as_by_name():
+    net, hidden = mlp(), torch.rand(X.shape, generator=torch.Generator().manual_seed(0)) < 0.4
+
+    def model(x, pad=None):
+        return net(x.masked_fill(pad, 0.0))
+
+    traced = effdeg.trace(model, (X, hidden), paths=10, nodes=8)
+    (first, second), alpha = traced.pairs.T, traced.alpha[..., None].float()
+    points = alpha * X[first, None] + (1 - alpha) * X[second, None]
+    expected = net(points.masked_fill((hidden[first] & hidden[second])[:, None], 0.0)).flatten(0, 1)
+    torch.testing.assert_close(traced.outputs, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "low"), [("mask", -torch.inf), ("mask", -1e9), ("pad", -1e9)])
+def test_a_mask_that_is_added_to_scores_is_not_interpolated(name, low):
+    scores = torch.zeros(N, 6).masked_fill(MASK[:, :6] == 0, low)
+    with pytest.raises(ValueError, match=rf"inputs \('{name}'\) hold -(inf|1e\+09), as a mask that is added to scores"):
+        effdeg.measure(lambda x, **more: mlp()(x + more[name].exp()), {"x": X, name: scores}, **FAST)
+
+
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (namedtuple("Tokens", NAMED), r"Tokens was passed as one argument.*inputs\._asdict\(\)"),
+        (make_dataclass("Words", NAMED), r"Words was passed as one argument.*vars\(inputs\)"),
+    ],
+)
+def test_the_error_of_a_model_that_gets_an_object_says_so(bert, make, advice):
+    with pytest.raises(AttributeError) as raised:
+        effdeg.measure(bert, make(**NAMED), **AT)
+    assert any(re.search(advice, note) for note in raised.value.__notes__)
 
 
 def test_other_positions_of_parameters():

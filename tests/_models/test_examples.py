@@ -391,3 +391,28 @@ def test_a_loader_may_convert_images_of_pillow_itself():
 
     loader = DataLoader([Image.new("L", (4, 3), number) for number in range(5)], collate_fn=collate)
     assert effdeg.measure(nn.Flatten(), loader, paths=5).settings.outputs == (12,)
+
+
+def test_a_missing_item_is_named():
+    class Holes(Dataset):
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            return None if index == 3 else (torch.zeros(2), index)
+
+    with pytest.raises(TypeError, match=r"inputs\[3\] is None"):
+        effdeg.measure(nn.Identity(), Holes(), paths=20)
+
+
+@pytest.mark.parametrize(
+    ("change", "shape"), [(lambda x: x[1:], r"\(9, 6\)"), (lambda x: x.repeat(2, 1), r"\(20, 6\)")]
+)
+def test_a_loader_returns_a_row_for_each_example(change, shape):
+    loader = DataLoader(
+        TensorDataset(X), batch_size=3, collate_fn=lambda items: change(torch.stack([x for (x,) in items]))
+    )
+    with pytest.raises(ValueError, match=f"the loader returned {shape} for 10 drawn examples; each needs one row"):
+        effdeg.measure(nn.Identity(), loader, paths=5)
+    expected = effdeg.measure(nn.Identity(), torch.cat([change(x) for x in X.split(3)]), paths=5)
+    assert torch.equal(effdeg.measure(nn.Identity(), iter(loader), paths=5).per_path, expected.per_path)

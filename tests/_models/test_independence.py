@@ -201,10 +201,10 @@ def test_a_trial_changes_no_number(at, monkeypatch):
         handle.remove()
         runs.append(len(seen))
     assert torch.equal(*results)
-    assert runs[0] == runs[1] + 3  # two batches, and the first again
+    assert runs[0] == runs[1] + 4  # two batches, each again
 
 
-def test_a_trial_costs_two_small_passes():
+def test_a_trial_costs_three_small_passes():
     sizes = []
 
     def model(x):
@@ -212,8 +212,8 @@ def test_a_trial_costs_two_small_passes():
         return x
 
     effdeg.measure(model, X, batch_size=50, **FAST)
-    assert sizes[:2] == [8, 8]
-    assert sum(sizes) == 20 * 10 + 16
+    assert sizes[:3] == [8, 8, 8]
+    assert sum(sizes) == 20 * 10 + 24
 
 
 def test_a_model_that_cannot_run_small_batches_is_measured():
@@ -276,3 +276,17 @@ def test_the_trial_itself_warns_once_however_often_it_is_asked():
         for _ in range(3):
             effdeg.measure(DEPENDENT["mean over the batch"][0], X, **FAST)
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: nn.Linear(6, 3)(x),
+        lambda x: x * torch.empty(1, 6).bernoulli_(0.5),
+        lambda x: nn.functional.dropout(x, 0.03),
+    ],
+    ids=["weights", "a mask for all", "seldom"],
+)
+def test_noise_that_all_points_of_a_batch_share_is_found(model):
+    (found,) = [each for each in warnings_of(model, X) if "returns different outputs for the same point" in each]
+    assert "noise counts as complexity" in found

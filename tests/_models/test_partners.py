@@ -55,6 +55,18 @@ def test_random_changes_depend_on_the_seed_alone(partners):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("partners", ["mirror", 3, [], IMAGES * torch.nan])
+def test_errors_in_a_second_data_set_say_that_it_is_one(partners):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        effdeg.measure(make_model(), IMAGES, partners=partners, **OPTIONS)
+    assert "The inputs that this is about are partners=" in raised.value.__notes__[0]
+
+
+def test_partners_of_another_type_are_named():
+    with pytest.raises(ValueError, match=r"returned \(16, 1, 6, 6\) torch.float64 for \(16, 1, 6, 6\) torch.float32"):
+        effdeg.measure(make_model(), IMAGES, partners=IMAGES.double(), **OPTIONS)
+
+
 def test_comparisons_do_not_mix_partners():
     measured = [effdeg.measure(make_model(), IMAGES, partners=each, **OPTIONS) for each in (None, changes.mirror)]
     with pytest.raises(ValueError, match="partners: None and mirror"):

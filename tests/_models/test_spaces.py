@@ -243,3 +243,14 @@ def test_convolutions_and_outputs_of_any_shape():
     measured = effdeg.measure(model, inputs, output="identity", **FAST)
     flat = effdeg.measure(nn.Sequential(model, nn.Flatten()), inputs, output="identity", **FAST)
     assert torch.equal(measured.per_path, flat.per_path)
+
+
+def test_a_model_that_needs_gradients_is_told_how():
+    def forces(x):
+        return torch.autograd.grad(x.requires_grad_().square().sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="does not require grad") as raised:
+        effdeg.measure(forces, torch.randn(20, 3), output="identity", **FAST)
+    assert any("let it call torch.enable_grad()" in note for note in raised.value.__notes__)
+    measured = effdeg.measure(torch.enable_grad()(forces), torch.randn(20, 3), output="identity", **FAST)
+    assert measured.value > 0

@@ -1,6 +1,7 @@
 """The Jacobian penalty, against torch.func.jacrev."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.func import functional_call, jacrev, vmap
 from torch.nn.functional import cross_entropy
 
+import effdeg
 from effdeg._models.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
 from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
@@ -412,3 +414,11 @@ def test_bad_calls():
         JacobianPenalty()(Unexpected(), {"left": X}, left=X)
     with pytest.raises(ValueError, match="first dimension must be the batch"):
         JacobianPenalty()(lambda x: x.sum(), X)
+
+
+@pytest.mark.parametrize(("output", "last"), [("softmax", nn.Softmax(-1)), ("sigmoid", nn.Sigmoid())])
+def test_probabilities_are_not_made_again(output, last):
+    model, x = nn.Sequential(mlp(), last), torch.rand(40, 6)
+    for run in (JacobianPenalty(output=output), partial(effdeg.proxies.jacobian_norm, output=output)):
+        with pytest.raises(ValueError, match=f"output='{output}' makes probabilities of logits, but the network's"):
+            run(model, x)

@@ -214,3 +214,9 @@ def test_several_batches_under_vmap():
             torch.testing.assert_close(each[number], alone)
     _, soft = torch.vmap(partial(mixup, classes=4), randomness="different")(xs, ys[:1].expand(2, -1))
     assert len({round(float(labels.max(1).values.min()), 6) for labels in soft}) == 2  # each batch has a λ of its own
+
+
+@pytest.mark.parametrize("y", [torch.arange(8.0) % 4, torch.eye(5)[torch.arange(8) % 5]])
+def test_floating_labels_that_are_not_of_the_classes_are_refused(y):
+    with pytest.raises(ValueError, match=r"in floating point, and so mixed as they are, but classes=4.*y\.long\(\)"):
+        mixup(torch.rand(8, 6), y, classes=4)

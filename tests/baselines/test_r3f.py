@@ -235,3 +235,10 @@ def test_layers_and_outputs_that_do_not_fit():
         R3F()(lambda x: x.sum(), X)
     with pytest.raises(ValueError, match="softmax"):
         R3F()(lambda x: x[:, :1], X)
+
+
+def test_noise_that_is_lost_in_rounding_is_told():
+    x, y = torch.rand(8, 6) + 1, torch.arange(8) % 4
+    with pytest.warns(RuntimeWarning, match=r"noise=1e-05 changes no output: it is lost in rounding"):
+        _, divergence = R3F()(mlp().bfloat16(), x.bfloat16(), y)
+    assert divergence == 0

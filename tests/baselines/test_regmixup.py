@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from effdeg.baselines import RegMixup
+from effdeg.baselines import R3F, RDrop, RegMixup
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
 from tests.models import TwoInputs, Unexpected, mlp
@@ -173,3 +173,12 @@ def test_outputs_that_do_not_fit():
         ValueError, match=r"returned \(\) for a joined batch of 12 \+ 12 examples, but no tensor with 24"
     ):
         RegMixup(classes=4)(lambda x: x.sum(), X, Y)
+
+
+@pytest.mark.parametrize("penalty", [RegMixup(classes=4), RDrop(), R3F()], ids=["regmixup", "rdrop", "r3f"])
+def test_probabilities_are_no_logits(penalty):
+    x, y = torch.rand(8, 6), torch.arange(8) % 4
+    with pytest.raises(ValueError, match=r"outputs are probabilities already.*Let it return logits"):
+        penalty(nn.Sequential(mlp(), nn.Dropout(0.1), nn.Softmax(-1)), x, y)
+    with pytest.warns(UserWarning, match=r"the network returned several tensors. \[0\] is used, not \[1\]; .*alone"):
+        penalty(lambda x: (nn.functional.dropout(mlp()(x)), x), x, y)

@@ -178,6 +178,23 @@ def test_bytes_are_scaled_as_images_are(tmp_path):
     torch.testing.assert_close(load(tmp_path / "bytes.npy"), torch.tensor([[0.0, 1.0], [0.2, 0.4]]))
 
 
+def test_bytes_of_masks_and_ids_are_not_scaled(tmp_path):
+    pixels, flags = RNG.integers(2, 256, (5, 7), dtype=np.uint8), RNG.integers(0, 2, (5, 7), dtype=np.uint8)
+    np.savez(tmp_path / "x.npz", pixels=pixels, attention_mask=flags, input_ids=pixels)
+    inputs = load_data(tmp_path / "x.npz").inputs
+    np.testing.assert_array_equal(inputs["pixels"], pixels.astype(np.float32) / 255)
+    for name, expected in {"attention_mask": flags, "input_ids": pixels}.items():
+        assert inputs[name].dtype == torch.int64
+        np.testing.assert_array_equal(inputs[name], expected)
+
+
+def test_bytes_of_0_and_1_are_told(tmp_path):
+    np.save(tmp_path / "binary.npy", np.eye(4, dtype=np.uint8))
+    with pytest.warns(UserWarning, match=r"binary\.npy holds bytes of 0 and 1, and bytes are divided by 255"):
+        loaded = load_data(tmp_path / "binary.npy")
+    np.testing.assert_allclose(loaded.inputs, np.eye(4) / 255, rtol=1e-6)
+
+
 def test_bytes_in_columns_are_scaled_as_arrays_are(tmp_path):
     values = np.arange(12, dtype=np.uint8).reshape(4, 3) * 20
     pq.write_table(pa.table({f"pixel{number}": values[:, number] for number in range(3)}), tmp_path / "x.parquet")

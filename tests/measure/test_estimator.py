@@ -155,8 +155,8 @@ def test_out_of_memory_halves_the_batch_and_goes_on():
     expected = effdeg.measure(lambda x: x, inputs, **FAST)
     found = effdeg.measure(model, inputs, batch_size=100, **FAST)
     torch.testing.assert_close(found.per_path, expected.per_path, rtol=1e-10, atol=0)
-    tried, halved = batches[:2], batches[2:]
-    assert tried == [8, 8]  # the trial of whether rows are independent
+    tried, halved = batches[:3], batches[3:]
+    assert tried == [8, 8, 8]  # the trial of whether rows are independent
     assert max(halved[4:]) <= 20
 
     def hopeless(x):

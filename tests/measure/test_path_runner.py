@@ -63,10 +63,10 @@ class TestBatches:
             return x
 
         effdeg.measure(model, X, output="identity", paths=100, nodes=4, degree=3)
-        assert sizes == [8, 8, 256, 144]  # twice 8 is the trial of whether rows are independent
+        assert sizes == [8, 8, 8, 256, 144]  # three times 8 is the trial of whether rows are independent
         sizes.clear()
         effdeg.trace(model, X, paths=100, nodes=10, batch_size=330)
-        assert sizes == [8, 8, 320, 320, 320, 40]
+        assert sizes == [8, 8, 8, 320, 320, 320, 40]
 
     def test_they_stop_at_the_same_path(self):
         # The first batch of the second measurement holds all paths.

@@ -98,7 +98,7 @@ def test_midpoints_without_a_slope_have_no_distance():
         """Constant where the first input is negative."""
 
         def forward(self, x):
-            return torch.cat([torch.relu(x[:, :1]) * x[:, 1:2], torch.ones_like(x[:, :1])], dim=1)
+            return torch.cat([torch.relu(x[:, :1]) * x[:, 1:2], 2 * torch.ones_like(x[:, :1])], dim=1)
 
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     found = mixup_margin(Dead(), (x, torch.arange(40) % 2))
@@ -133,3 +133,10 @@ def test_a_product_that_vanishes():
     nn.init.zeros_(model[2].weight)
     with pytest.raises(ValueError, match="no margin can be divided"):
         margin(model, (X.float(), Y), spectral=True)
+
+
+@pytest.mark.parametrize("proxy", [margin, mixup_margin])
+def test_probabilities_are_no_logits(proxy):
+    data = torch.randn(8, 6), torch.arange(8) % 3
+    with pytest.raises(NotApplicable, match="the outputs are probabilities already"):
+        proxy(nn.Sequential(nn.Linear(6, 3), nn.Softmax(-1)), data)

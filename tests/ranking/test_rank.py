@@ -326,3 +326,10 @@ def test_a_frame_has_a_row_per_measure_and_a_notebook_shows_the_tables():
     few = rank({"m": [1, 3, 2], "gap": [1, 2, 3]}, resamples=100)
     assert few.to_frame()[["kendall_low", "psi"]].isna().all(axis=None)
     assert ranked._repr_html_().count("<tr>") == 1 + len(ranked.scores)
+
+
+def test_a_share_is_not_compared_with_percentages():
+    table = {"a": [1.0, 2.0, 3.0, 4.0], "gap": [0.1, 0.3, 0.2, 0.4], "train_accuracy": [50.0, 99.5, 99.9, 100.0]}
+    with pytest.raises(ValueError, match=r"fit=0.99 is a share, but 'train_accuracy' goes above 1.*give fit=99\."):
+        rank(table, measures=["a"], fit=0.99)
+    assert rank(table, measures=["a"], fit=99).scores["a"].kendall.value == pytest.approx(1 / 3)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -12,6 +12,7 @@ from effdeg._models.examples import LABELS, check_finite, describe_shapes, is_pl
 from effdeg._models.layers import as_module, base_model
 from effdeg._models.paths import hides_ones, is_mask
 from effdeg._utils.checks import shorten
+from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
 
 
@@ -113,14 +114,17 @@ def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
     """Return positional arguments by the names of their parameters, or as ``[0]``, ``[1]``, … where these are unknown.
 
     Raises:
-        TypeError: If an argument without a known name may be a mask, which would then count for one end of a path.
+        TypeError: If an argument may be a mask and has no known name, so that it would count for one end of a path, or
+            that of another parameter.
     """
     return _name(arguments, find_parameters(model) if len(arguments) > 1 else None)
 
 
 def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[str, Any]:
     if parameters is not None and len(parameters) >= len(arguments):
-        return dict(zip((each.name for each in parameters), arguments, strict=False))
+        named = dict(zip((each.name for each in parameters), arguments, strict=False))
+        _check_places(named, parameters)
+        return named
     for position, argument in enumerate(arguments[1:], start=1):
         integers = isinstance(argument, Tensor) and argument.dtype != torch.bool and not argument.is_floating_point()
         if integers and _has_positions_of(arguments[0], argument):
@@ -130,6 +134,27 @@ def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[
                 "with named parameters around the model."
             )
     return {f"[{position}]": argument for position, argument in enumerate(arguments)}
+
+
+def _check_places(named: Mapping[str, Any], parameters: list[Parameter]) -> None:
+    """Raise if a mask would be passed as something else, as past values, by a model that takes masks elsewhere."""
+    mask = _find_free_mask(parameters, named)
+    (first, examples), *others = named.items()
+    for name, entry in others if mask is not None else []:
+        if not _has_positions_of(examples, entry) or entry.is_floating_point() or re.search("type|segment", name):
+            continue
+        # Numbers are not read on a GPU, which would wait, or where there are none.
+        if entry.dtype == torch.bool or (entry.is_cpu and not is_traced() and _may_be_mask(entry)):
+            raise TypeError(
+                f"inputs ({name!r}, by their place) may be a mask, but the model takes one as {mask!r}. Give the "
+                f"inputs by name: {{{first!r}: …, {mask!r}: …}}."
+            )
+
+
+def _find_free_mask(parameters: Iterable[Parameter], used: Collection[str]) -> str | None:
+    """Return the name of the first parameter that is a mask if none of these is used."""
+    masks = [each.name for each in parameters if each.is_mask]
+    return masks[0] if masks and set(masks).isdisjoint(used) else None
 
 
 class ItemReader:
@@ -230,7 +255,7 @@ class ItemReader:
             named = _name(inputs, self._parameters)
             if count > 1:
                 note = _note_passed(named)
-            inputs = named if any("mask" in name.lower() for name in named) else inputs
+            inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
         labels, *unused = item[count:] or [None]
         used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
         if any(self._may_take(item, entry, used) for entry in item[count:]):
@@ -249,8 +274,10 @@ class ItemReader:
         signature = self._signature
         if not _has_positions_of(item[0], entry):
             return False
+        if entry.is_floating_point():
+            return signature.more_arguments
         if entry.dtype != torch.bool:
-            return signature.more_arguments and entry.is_floating_point()
+            return _find_free_mask(signature.named(), used) is not None and _may_be_mask(entry)
         # The second entry of a pair can be labels that the model has a parameter for.
         free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
         return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)

@@ -142,6 +142,8 @@ class _DataSet:
     def fetch(self, indices: Sequence[int]) -> Tree:
         items = [self._items[int(index)] for index in indices]
         if self._collate is None:
+            if missing := [index for index, item in zip(indices, items, strict=True) if item is None]:
+                raise TypeError(f"inputs[{missing[0]}] is None: an item of the data set is missing.")
             batch = _join([_read_item(item, self._labeled) for item in items], _stack, self._labeled)
         else:
             try:

@@ -39,9 +39,8 @@ def warn_of_dependent_rows(
     if min(POINTS, most) < 2:
         return None
 
-    def run(rows: Tensor, alpha: Tensor) -> Tree:
-        # The same random numbers for every batch: dropout that was left on is no dependence.
-        with seed_everything(0), eager():
+    def run(rows: Tensor, alpha: Tensor, seed: int) -> Tree:
+        with seed_everything(seed), eager():
             returned, replaced = paths.run(rows, alpha)
             points = len(rows)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
@@ -86,7 +85,7 @@ def warn_of_dependent_rows(
 
 
 def measure_dependence(
-    run: Callable[[Tensor, Tensor], Tree], *, paths: int, points: int, eps: float
+    run: Callable[[Tensor, Tensor, int], Tree], *, paths: int, points: int, eps: float
 ) -> tuple[float, float]:
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
@@ -97,8 +96,9 @@ def measure_dependence(
     Two batches of the same size share their first and last point; those between are other points, or copies of the last
     one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a dependence on later
     rows, the last one on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
-    within the second batch detect noise, and the first batch, run again, a state that the model keeps. ``run`` must
-    seed the model's random numbers identically for every batch, and leave the model's state alone.
+    within the second batch detect noise; so does that batch with another seed, where all its points share the noise;
+    and the first batch, run again, a state that the model keeps. ``run`` must seed the model's random numbers as it is
+    told, since dropout that was left on is no dependence, and leave the model's state alone.
     """
     rows, alpha = torch.arange(points, device="cpu") % paths, torch.zeros(points, device="cpu")
     alpha[0], alpha[-1] = 1 / 3, 2 / 3
@@ -108,9 +108,11 @@ def measure_dependence(
     one = rows, alpha.index_fill(0, between, 0.0)
     other = rows.index_fill(0, between, int(rows[-1])), alpha.index_fill(0, between, 2 / 3)
 
-    def run_batch(batch: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def run_batch(batch: tuple[Tensor, Tensor], seed: int = 0) -> list[Tensor]:
         kept = [
-            each for each in tensors(run(*batch)) if each.is_floating_point() and each.dim() and len(each) == points
+            each
+            for each in tensors(run(*batch, seed))
+            if each.is_floating_point() and each.dim() and len(each) == points
         ]
         return [each.to(torch.promote_types(each.dtype, torch.float32)) for each in kept]
 
@@ -119,7 +121,10 @@ def measure_dependence(
         return 0.0, 0.0
     dependence = _largest_change(first, second, shared, shared, eps)
     equal = rows.new_tensor(range(int(between[0]), points))
-    noise = _largest_change(second, second, equal[:-1], equal[1:], eps)
+    noise = max(
+        _largest_change(second, second, equal[:-1], equal[1:], eps),
+        _largest_change(second, run_batch(other, seed=1), equal, equal, eps),
+    )
     # Outputs that change from run to run anyway show nothing about the rest of the batch.
     if dependence and (change := _largest_change(first, run_batch(one), shared, shared, eps)):
         return 0.0, max(noise, change)

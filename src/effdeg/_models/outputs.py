@@ -145,9 +145,10 @@ def shaped_values(
     picked = _pick(returned, output, possible)
     values = _transform(picked, output, possible, whose)
     if look and picked.others:
+        other = "write output=lambda returned: …, such as returned[1].softmax(-1)"
         warnings.warn(
             f"the {whose} returned several tensors. {picked.name} is used, not {', '.join(picked.others)}; to choose "
-            "another one, write output=lambda returned: …, such as returned[1].softmax(-1).",
+            f"another one, {other if whose == 'model' else 'let it return that alone'}.",
             stacklevel=2,
         )
     if look:

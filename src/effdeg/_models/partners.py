@@ -1,6 +1,7 @@
 """Where paths lead: to another example, or to an example's changed copy or counterpart in a second data set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from effdeg._models.arguments import ItemReader
 from effdeg._models.examples import as_examples, describe_shapes, find_broken
 from effdeg._models.inference import seed_everything
-from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, take, tensors
 
 GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=None)
 """What random changes draw from in this thread; None for torch's global generator, which all threads share."""
@@ -27,7 +28,8 @@ class Partners:
     def __init__(self, partners: Any, examples: int, read_item: ItemReader) -> None:
         self._changes, self._others, self._read_item = read_changes(partners), None, read_item
         if not self._changes:
-            self._others = as_examples(partners)
+            with _naming_partners():
+                self._others = as_examples(partners)
             if len(self._others) != examples:
                 raise ValueError(
                     f"partners= are {len(self._others)} examples, but inputs hold {examples}: each needs its own."
@@ -37,7 +39,8 @@ class Partners:
         """Return the partners of a block's examples; random changes depend on the seed and the block alone."""
         if self._others is None:
             return change_examples(self._changes, first, len(indices), seed=seed, block=block, option="partners")
-        second = self._read_item(self._others.fetch(indices)).inputs
+        with _naming_partners():
+            second = self._read_item(self._others.fetch(indices)).inputs
         check_alike(first, second, "data set of partners=")
         _check_finite(second, "data set of partners=")
         return second
@@ -70,6 +73,19 @@ def change_examples(
         GENERATOR.reset(token)
     order = torch.cat([rows for rows, _ in changed]).argsort()
     return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
+
+
+@contextmanager
+def _naming_partners() -> Iterator[None]:
+    """Add a note to errors in reading a second data set, which call it inputs."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(
+            "The inputs that this is about are partners=, which are a function of a batch, a list of them, or a second "
+            "data set."
+        )
+        raise
 
 
 def current_generator() -> torch.Generator | None:
@@ -118,9 +134,12 @@ def check_alike(first: Tree, second: Tree, source: str) -> None:
     """Raise unless examples and what belongs to them have tensors of the same names, shapes and types."""
     one, other = ([(name, leaf.shape, leaf.dtype) for name, leaf in named_tensors(end)] for end in (first, second))
     if one != other:
+        returned, given = (
+            " ".join([describe_shapes(end), *sorted({str(leaf.dtype) for leaf in tensors(end)})])
+            for end in (second, first)
+        )
         raise ValueError(
-            f"the {source} returned {describe_shapes(second)} for {describe_shapes(first)}: a batch of the same shape "
-            "and type was expected."
+            f"the {source} returned {returned} for {given}: a batch of the same shape and type was expected."
         )
 
 

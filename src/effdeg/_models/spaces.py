@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._models.examples import count_examples, describe_shapes
 from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
-from effdeg._models.paths import check_interpolable, innermost_key, interpolate, join_masks
+from effdeg._models.paths import check_interpolable, hides_ones, innermost_key, interpolate, join_masks
 from effdeg._utils.tree import Tree, named_tensors, take, tensors
 
 KEYWORDS = (
@@ -18,6 +18,9 @@ KEYWORDS = (
     "the dict itself, write (inputs,)."
 )
 """Note on an error that a model raises if it was called with the entries of a dict."""
+
+_HIDES = -1e3
+"""Scores below this, added to others, leave nothing of their exponential."""
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
@@ -112,6 +115,13 @@ def _run(runner: ModelRunner, batch: Tree) -> Any:
         error.add_note(f"The model was called on a batch of shape {describe_shapes(batch)}.")
         if isinstance(error, TypeError) and isinstance(batch, Mapping):
             error.add_note(KEYWORDS)
+        if not isinstance(batch, Mapping) and (hasattr(batch, "__dataclass_fields__") or hasattr(batch, "_fields")):
+            fields = "inputs._asdict()" if hasattr(batch, "_fields") else "vars(inputs)"
+            error.add_note(f"{type(batch).__name__} was passed as one argument. To pass its fields by name: {fields}.")
+        if "does not require grad" in str(error):
+            error.add_note(
+                "The model runs without gradients. If it needs them itself, let it call torch.enable_grad()."
+            )
         if isinstance(error, IndexError):
             error.add_note("If it holds the edges of a graph: points are run in batches of any size, each on its own.")
         raise
@@ -131,10 +141,17 @@ def _check_no_labels(examples: Tree) -> None:
 
 
 def _check_masks(examples: Tree) -> None:
-    """Raise if a floating mask holds -inf, which has no straight line to anything."""
+    """Raise if a floating mask is added to scores: far below 0 it hides, and so does all of the line to there."""
     for name, leaf in named_tensors(examples):
-        if leaf.is_floating_point() and "mask" in innermost_key(name) and bool(leaf.isinf().any()):
-            raise ValueError(f"inputs ({name!r}) hold -inf, which cannot be interpolated. Give booleans for a mask.")
+        mask = "mask" in innermost_key(name) or hides_ones(name)
+        if not leaf.is_floating_point() or not mask:
+            continue
+        least, most = (float(bound) for bound in leaf.aminmax())
+        if least == -torch.inf or (least < _HIDES and most <= 0):
+            raise ValueError(
+                f"inputs ({name!r}) hold {least:.3g}, as a mask that is added to scores does, which cannot "
+                "be interpolated. Give booleans for a mask."
+            )
 
 
 def _floating(tree: Tree) -> list[Tensor]:

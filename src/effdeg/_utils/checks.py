@@ -34,11 +34,13 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as a Python int, also if it is numpy's; raise unless it is at least ``least``."""
+    """Return ``value`` as a Python int, also if it is numpy's; raise unless it is ``least`` or more, in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} must be a whole number, at least {least}.")
     if int(value) < least:
         raise ValueError(f"{name}={value} is too small: it must be at least {least}.")
+    if int(value) >= 2**63:
+        raise ValueError(f"{name}={value} is too large: it must be below 2**63.")
     return int(value)
 
 

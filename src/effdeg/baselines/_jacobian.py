@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._models.checked import CheckedModels
 from effdeg._models.derivatives import check_gradients_enabled, check_projections, double_differentiable, squared_norms
 from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
-from effdeg._models.outputs import Output, as_values, check_output
+from effdeg._models.outputs import Output, check_output, shaped_values
 from effdeg._utils.checks import check_generator, check_number
-from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map
+from effdeg._utils.device import is_readable
+from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map, tensors
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class JacobianPenalty(nn.Module):
         super().__init__()
         # In one plain object, so that a layer given as a module does not become a submodule of this one.
         self.settings = JacobianSettings(projections, share, at, output, generator)
+        self._checked = CheckedModels()
 
     def forward(
         self,
@@ -115,11 +118,15 @@ class JacobianPenalty(nn.Module):
 
         Raises:
             TypeError: If ``x`` has no floating-point tensor and ``at`` is not set, or an argument is given twice.
-            ValueError: If the layer ``at`` does not exist or runs more than once, or if the batch is not the first
-                dimension of the outputs.
+            ValueError: If the layer ``at`` does not exist or runs more than once, if the batch is not the first
+                dimension of the outputs, or, in the first call with a model, if probabilities do not fit ``output``.
         """
         arguments, keywords = as_arguments(x, **model_kwargs)
-        outputs, penalty = _run(self.settings, model, (arguments, keywords))
+        parts = arguments, keywords
+        look = model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(parts))
+        outputs, penalty = _run(self.settings, model, parts, look)
+        if look:
+            self._checked.add(model)
         if self.settings.share < 1:
             # The whole batch runs second: by then it has been checked, and the model may modify it in place.
             outputs = model(*arguments, **keywords)
@@ -135,7 +142,7 @@ class JacobianPenalty(nn.Module):
 
 # torch.compile cannot differentiate twice: it breaks the graph here, and refuses with fullgraph=True.
 @torch._disable_dynamo  # type: ignore[attr-defined]
-def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> tuple[Any, Tensor]:
+def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree, look: bool) -> tuple[Any, Tensor]:
     batch, training = count_examples(parts), torch.is_grad_enabled()
     whole, taken = settings.share == 1, max(1, round(settings.share * batch))
     entered: list[Tensor] = []
@@ -172,7 +179,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree) -> 
         with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
             arguments, keywords = parts
             returned = run(*arguments, **keywords)
-        values = as_values(returned, settings.output, points=taken)
+        values = shaped_values(returned, settings.output, points=taken, look=look, whose="network").reshape(taken, -1)
         # With as many directions as outputs, the exact value costs no more.
         projections = settings.projections if settings.projections < values.shape[1] else -1
         squares = squared_norms(

@@ -144,6 +144,12 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
     check_classes(classes)
     check_rows_of_labels(y, batch)
     if y.is_floating_point():
+        if classes is not None and (y.dim() < 2 or y.shape[-1] != classes):
+            raise ValueError(
+                f"the labels (y) are of shape {tuple(y.shape)} in floating point, and so mixed as they are, but "
+                f"classes={classes}. Give class ids as integers, y.long(), or one number for each class in the last "
+                "dimension; without classes=… for a regression."
+            )
         return
     if y.is_complex():
         raise TypeError(f"the labels (y) are complex ({y.dtype}); give class ids, or labels in floating point.")

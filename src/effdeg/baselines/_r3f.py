@@ -1,5 +1,6 @@
 """R3F: a model should return the same for an example and for the example with a little noise."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from effdeg._models.arguments import name_arguments
+from effdeg._models.checked import CheckedModels
 from effdeg._models.examples import as_arguments, count_examples, examples_only
 from effdeg._models.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
 from effdeg._models.paths import check_real
@@ -14,7 +16,7 @@ from effdeg._utils.checks import check_choice, check_generator, check_number
 from effdeg._utils.tree import Tree, has_rows, named_map
 from effdeg.baselines._mixup import check_no_labels
 from effdeg.baselines._rdrop import symmetric_divergence
-from effdeg.baselines._regmixup import Call, run_joined
+from effdeg.baselines._regmixup import Call, check_logits, run_joined
 
 Distribution = Literal["uniform", "normal"]
 """How noise is distributed."""
@@ -79,6 +81,7 @@ class R3F(nn.Module):
         if at is not None:
             check_layer(at)
         self.noise, self.distribution, self.generator = noise, distribution, generator
+        self._checked = CheckedModels()
         # Past nn.Module, so that a layer given as a module does not become a submodule of this one.
         self.__dict__["at"] = at
 
@@ -105,7 +108,8 @@ class R3F(nn.Module):
         Raises:
             TypeError: If no floating-point tensor can get noise, or an argument is given twice.
             ValueError: If labels are among the inputs, the layer ``at`` does not exist, or does not run exactly once
-                outside of ``torch.utils.checkpoint``, or the model does not return logits with one row per example.
+                outside of ``torch.utils.checkpoint``, or the model does not return logits with one row per example,
+                or, in the first call with it, probabilities.
         """
         call = as_arguments(x, **model_kwargs)
         check_no_labels(call[1])
@@ -115,7 +119,15 @@ class R3F(nn.Module):
             returned = run_joined(model, call, self._move_inputs(model, call, rows))
         else:
             returned = _run_at(find_layer(model, self.at), model, call, rows, self._move)
-        return returned[0], symmetric_divergence(*returned, rows)
+        divergence = symmetric_divergence(*returned, rows)
+        if check_logits(returned[0], rows, model, self._checked) and not bool(divergence.detach()):
+            warnings.warn(
+                f"noise={self.noise:g} changes no output: it is lost in rounding, as in bfloat16 and float16, or the "
+                "outputs do not depend on the inputs.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return returned[0], divergence
 
     def _move_inputs(self, model: Callable[..., Any], call: Call, rows: int) -> Call:
         """Return a batch with noise."""

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.checked import CheckedModels
 from effdeg._models.examples import as_arguments, count_examples
 from effdeg._models.labels import check_rows_of_labels
 from effdeg._models.outputs import shaped_values
 from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree
 from effdeg.baselines._mixup import check_no_labels
-from effdeg.baselines._regmixup import join_batches, split_outputs
+from effdeg.baselines._regmixup import check_logits, join_batches, split_outputs
 
 _SAME = 1e-3
 """Two passes are the same if their outputs differ by less than this share of the difference between examples: rounding
@@ -61,6 +62,7 @@ class RDrop(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._looked = False
+        self._checked = CheckedModels()
 
     def forward(
         self,
@@ -85,7 +87,7 @@ class RDrop(nn.Module):
         Raises:
             TypeError: If an argument is given twice.
             ValueError: If labels are among the inputs or do not match the batch, or the model does not return logits
-                with one row per example.
+                with one row per example, or, in the first call with it, probabilities.
         """
         call = as_arguments(x, **model_kwargs)
         check_no_labels(call[1])
@@ -94,6 +96,7 @@ class RDrop(nn.Module):
         arguments, keywords = join_batches(call, call)
         outputs = model(*arguments, **keywords)
         divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows) / 2
+        check_logits(outputs, 2 * rows, model, self._checked)
         self._look(outputs, rows)
         return outputs, divergence, torch.cat([y, y])
 

@@ -6,9 +6,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from effdeg._models.checked import CheckedModels
 from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.outputs import shaped_values
+from effdeg._models.outputs import are_distributions, shaped_values
 from effdeg._utils.checks import check_choice, check_generator
+from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, tensors, tree_map
 from effdeg.baselines._mixup import check_alpha, check_classes, check_no_labels, mixup
 
@@ -67,6 +69,7 @@ class RegMixup(nn.Module):
         check_choice("loss", loss, get_args(MixedLoss))
         check_generator(generator)
         self.alpha, self.classes, self.loss, self.generator = alpha, classes, loss, generator
+        self._checked = CheckedModels()
 
     def forward(self, model: Callable[..., Any], x: Tree, y: Tensor, **model_kwargs: Any) -> tuple[Any, Tensor]:
         """Run a model on a batch and on mixup of it.
@@ -83,12 +86,13 @@ class RegMixup(nn.Module):
         Raises:
             TypeError: If the batch holds no floating-point tensor to mix, or an argument is given twice.
             ValueError: If labels are among the inputs or do not match the batch, the classes or the logits, or the
-                model does not return one row per example.
+                model does not return one row per example, or, in the first call with it, probabilities.
         """
         call = as_arguments(x, **model_kwargs)
         check_no_labels(call[1])
         mixed, soft = mixup(call, y, alpha=self.alpha, classes=self.classes, generator=self.generator)
         outputs, others = run_joined(model, call, mixed)
+        check_logits(others, len(soft), model, self._checked)
         logits = shaped_values(others, "identity", points=len(soft))
         if logits.shape != soft.shape or soft.dim() < 2:
             raise ValueError(
@@ -109,6 +113,20 @@ class RegMixup(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"alpha={self.alpha}, classes={self.classes}, loss={self.loss!r}"
+
+
+def check_logits(returned: Any, rows: int, model: Callable[..., Any], checked: CheckedModels) -> bool:
+    """Raise if a model returned probabilities; return whether this was looked at: in the first call with the model."""
+    first = tensors(returned)[0]
+    if first.is_meta or not is_readable(first) or model in checked:
+        return False
+    values = shaped_values(returned, "identity", points=rows, look=True, whose="network")
+    if values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values):
+        raise ValueError(
+            "the model's outputs are probabilities already: none is negative, and they sum to 1. Let it return logits."
+        )
+    checked.add(model)
+    return True
 
 
 def run_joined(model: Callable[..., Any], first: Call, second: Call) -> tuple[Any, Any]:

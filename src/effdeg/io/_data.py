@@ -138,8 +138,9 @@ class ImageOptions:
 def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> LoadedData:
     """Load examples from a file or folder, as inputs for :func:`effdeg.measure`.
 
-    Bytes (uint8) are scaled to [0, 1], and labels next to the examples are left out. No code in a file is run. Images,
-    ``.parquet`` and ``.safetensors`` need the extra ``files``.
+    Bytes (uint8) are scaled to [0, 1], except for those of masks and ids, by name, among several arrays; labels next to
+    the examples are left out. No code in a file is run. Images, ``.parquet`` and ``.safetensors`` need the extra
+    ``files``.
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
@@ -357,8 +358,18 @@ def _prepare(inputs: Any, path: Path, images: ImageOptions) -> tuple[Any, list[s
     several = isinstance(inputs, dict)
     if images.changes and several:
         raise ValueError(f"size=, mean= and std=: {path} holds {', '.join(inputs)}; choose the images with key=.")
-    scaled = any(each.dtype == torch.uint8 for each in (inputs.values() if several else [inputs]))
-    done = [*images.changes, *([_SCALED] if scaled else [])]
+    if several:
+        # Masks and ids are no pixels.
+        names = [name for name in inputs if "mask" in name.lower() or name.lower().endswith("ids")]
+        whole = {name: inputs[name].long() for name in names if inputs[name].dtype == torch.uint8}
+        inputs = inputs | whole
+    pixels = [each for each in (inputs.values() if several else [inputs]) if each.dtype == torch.uint8]
+    done = [*images.changes, *([_SCALED] if pixels else [])]
+    if any(each.numel() and int(each.max()) == 1 for each in pixels):
+        warnings.warn(
+            f"{path} holds bytes of 0 and 1, and bytes are divided by 255. If the model takes 0 and 1, save floats.",
+            stacklevel=4,
+        )
     if several:
         return {name: _scale(tensor) for name, tensor in inputs.items()}, done
     if not images.changes and (hint := describe_channels_last(inputs, path)) is not None:

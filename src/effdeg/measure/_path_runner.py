@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from effdeg._models.arguments import ItemReader, note_possible_masks
-from effdeg._models.examples import Examples, as_examples
+from effdeg._models.examples import Examples, as_examples, describe_shapes
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._models.layers import as_module, find_new_norms
@@ -24,7 +24,7 @@ from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take
+from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
 from effdeg.measure._record import PathRecord
 
 Keep = Callable[[Any, int], Tree]
@@ -147,8 +147,14 @@ class PathRunner:
     def _fetch(self, block: slice) -> tuple[Tree, Tree]:
         first, second = (ends.tolist() for ends in self.drawn.pairs[block].unbind(1))
         # Both ends in one batch, so that a loader that pads gives them the same length.
-        item = self._read_item(self._examples.fetch([*first, *second] if self._partners is None else first))
+        drawn = [*first, *second] if self._partners is None else first
+        item = self._read_item(self._examples.fetch(drawn))
         ends = item.inputs
+        if any(leaf.dim() and len(leaf) != len(drawn) for leaf in tensors(ends)):
+            raise ValueError(
+                f"the loader returned {describe_shapes(ends)} for {len(drawn)} drawn examples; each needs one row. "
+                "Leave examples out of the data set rather than in collate_fn, or pass an iterator, iter(loader)."
+            )
         if self._partners is not None:
             partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
             ends = concatenate([ends, partners])

@@ -9,7 +9,7 @@ from torch import Tensor
 from effdeg._models.derivatives import check_gradients_enabled, check_projections, squared_norms
 from effdeg._models.inference import Model
 from effdeg._models.layers import find_layer, replace_output
-from effdeg._models.outputs import Output, as_values, check_output, output_name
+from effdeg._models.outputs import Output, check_output, output_name, shaped_values
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
 from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options
@@ -33,7 +33,7 @@ def jacobian_norm(
         The root of the mean square over examples, and its standard error over examples and projections.
 
     Raises:
-        ValueError: Derivatives are NaN or infinite.
+        ValueError: Derivatives are NaN or infinite, or the outputs are probabilities that do not fit ``output``.
         NotApplicable: The inputs are not continuous: give a layer with ``at=``.
 
     Example:
@@ -51,7 +51,8 @@ def jacobian_norm(
             points = part.stop - part.start
             with torch.enable_grad():
                 returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
-                values = as_values(returned, output, points=points)
+                values = shaped_values(returned, output, points=points, look=part.start == 0, whose="network")
+                values = values.reshape(points, -1)
                 if projections != -1 and not drawn:
                     # For all examples at once, so that they do not depend on the batch size.
                     generator = torch.Generator().manual_seed(evaluator.seed)

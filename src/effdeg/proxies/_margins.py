@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from effdeg._models.inference import Model
-from effdeg._models.outputs import as_values
+from effdeg._models.outputs import are_distributions, as_values
 from effdeg._models.spaces import Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
@@ -140,6 +140,11 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
         raise ValueError(
             f"labels from {int(labels.min())} to {int(labels.max())} do not match outputs of {classes} numbers per "
             f"example; class ids from 0 to {classes - 1} were expected."
+        )
+    if are_distributions(logits):
+        raise NotApplicable(
+            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
+            "or the logarithms of the probabilities."
         )
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)

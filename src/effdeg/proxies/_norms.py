@@ -112,7 +112,8 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
 def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:
     """Return the product Π |W|₂ of the spectral norms of all linear maps, which bounds that of their composition.
 
-    A convolution counts as its linear map on feature maps, whose size depends on the data, not as its kernel.
+    A convolution counts as its linear map on feature maps, whose size depends on the data, not as its kernel. A weight
+    that is used several times, as by a recurrent layer or two tied ones, counts once: then the product is no bound.
 
     Args:
         model: An ``nn.Module``.

@@ -373,6 +373,10 @@ def _check_fit(fit: float, columns: Columns, names: Sequence[str]) -> None:
     if FITTED not in columns:
         raise ValueError(f"fit={fit:g} needs a column {FITTED!r} in the table; a pool has one if train=… had labels.")
     _check_numbers("column", FITTED, columns, names)
+    if fit <= 1 and bool((as_array(columns[FITTED]) > 1).any()):
+        raise ValueError(
+            f"fit={fit:g} is a share, but {FITTED!r} goes above 1, as percentages do: give fit={100 * fit:g}."
+        )
     count = len(names) - len(_find_below(columns, fit))
     if count < 3:
         raise ValueError(
