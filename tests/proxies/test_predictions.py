@@ -129,7 +129,7 @@ class TestOneModel:
 
     @pytest.mark.parametrize("proxy", OF_ONE_MODEL.values())
     def test_what_is_no_prediction(self, proxy):
-        with pytest.raises(NotApplicable, match="one prediction per example; the outputs have shape"):
+        with pytest.raises(NotApplicable, match="one prediction per example is needed; the outputs have shape"):
             proxy(lambda x: x.view(12, 2, 3), X)
         with pytest.raises(NotApplicable, match="probabilities already"):
             proxy(lambda x: x.softmax(1), X)
@@ -528,3 +528,20 @@ class TestTogether:
         assert [name for name in ALL if proxies.larger_is_better(name)] == [
             *("confidence", "nuclear_norm", "energy", "mano", "thresholded_confidence"),
         ]
+
+
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_probabilities_of_sigmoid_are_refused(outputs):
+    torch.manual_seed(0)
+    net, x = torch.nn.Linear(5, outputs), 9 * torch.randn(200, 5)
+    for name in ("confidence", "entropy", "energy"):
+        with pytest.raises(effdeg.proxies.NotApplicable, match="as probabilities are. Let the model return logits"):
+            effdeg.proxies.evaluate(lambda x: net(x).sigmoid(), x, names=[name])
+    with pytest.raises(ValueError, match="as probabilities are. Let the model return logits"):
+        effdeg.pick([lambda x: net(x).sigmoid(), net], x)
+
+
+def test_a_single_output_between_0_and_1_is_told():
+    x = torch.rand(200, 1) / 2 + 0.2
+    with pytest.warns(UserWarning, match="from 0.2 to 0.7, as probabilities are; they are taken for logits"):
+        effdeg.proxies.confidence(torch.nn.Identity(), x)

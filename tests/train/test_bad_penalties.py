@@ -263,3 +263,13 @@ def test_models_without_values():
         Penalty()(mlp().to("meta"), X)
     with pytest.raises(ValueError, match=r"weights of the teacher .* are on the meta device"):
         Penalty(anchor="self")(Unexpected(), X, teacher=mlp().to("meta"))
+
+
+def test_masks_that_are_added_to_scores_are_not_interpolated():
+    def model(x, mask):
+        return (x + mask).softmax(1)
+
+    x = torch.randn(8, 5)
+    mask = torch.zeros(8, 5).masked_fill(torch.rand(8, 5) < 0.3, -1e9)
+    with pytest.raises(ValueError, match=r"x \('mask'\) hold -1e\+09, as a mask that is added to scores"):
+        Penalty(anchor=None)(model, {"x": x, "mask": mask})

@@ -276,6 +276,31 @@ def are_distributions(values: Tensor) -> bool:
     return bool((values >= 0).all() & ((sums - 1).abs() <= TOLERANCE).all())
 
 
+def as_class_logits(outputs: Tensor) -> Tensor:
+    """Return logits, examples × classes, of outputs; a single one is the logit of class 1 of two.
+
+    Raises:
+        ValueError: If there are several predictions per example, or the outputs are probabilities.
+    """
+    if outputs.dim() > 2:
+        raise ValueError(f"one prediction per example is needed; the outputs have shape {tuple(outputs.shape)}.")
+    logits = outputs.reshape(len(outputs), -1)
+    single = logits.shape[1] == 1
+    if not single and are_distributions(logits):
+        raise ValueError(
+            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
+            "or the logarithms of the probabilities."
+        )
+    least, most = (float(bound) for bound in logits.aminmax())
+    if 0 <= least < most <= 1 and logits.numel() >= _ENOUGH:
+        problem = f"the outputs are all from {least:.2g} to {most:.2g}, as probabilities are"
+        if least < 0.1 and most > 0.9:
+            raise ValueError(f"{problem}. Let the model return logits.")
+        if single:
+            warnings.warn(f"{problem}; they are taken for logits.", stacklevel=2)
+    return torch.cat([torch.zeros_like(logits), logits], dim=1) if single else logits
+
+
 def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model") -> None:
     """Raise if outputs are already probabilities, which softmax or sigmoid would make nearly equal."""
     advice = "Use output='identity'" if whose == "model" else "Let it return logits"

@@ -18,6 +18,9 @@ Sampling = Literal["cosine", "chebyshev", "uniform"]
 FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}
 """The samplings whose nodes are the same on every path."""
 
+_HIDES = -1e3
+"""Scores below this, added to others, leave nothing of their exponential."""
+
 BLOCK = 16
 """Paths per block. Each block has its own random stream, so that no result depends on the batch size, the number of
 processes or the number of blocks that follow. A forward pass may run part of a block, or several."""
@@ -150,6 +153,20 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
         raise TypeError(
             f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. {hint}"
         )
+
+
+def check_masks(examples: Tree, what: str = "inputs") -> None:
+    """Raise if a floating mask is added to scores: far below 0 it hides, and so does all of the line to there."""
+    for name, leaf in named_tensors(examples):
+        mask = "mask" in innermost_key(name) or hides_ones(name)
+        if not leaf.is_floating_point() or not mask:
+            continue
+        least, most = (float(bound) for bound in leaf.aminmax())
+        if least == -torch.inf or (least < _HIDES and most <= 0):
+            raise ValueError(
+                f"{what} ({name!r}) hold {least:.3g}, as a mask that is added to scores does, which cannot "
+                "be interpolated. Give booleans for a mask."
+            )
 
 
 def check_real(examples: Tree, what: str = "inputs") -> None:

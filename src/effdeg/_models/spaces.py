@@ -10,17 +10,14 @@ from torch import Tensor
 from effdeg._models.examples import count_examples, describe_shapes
 from effdeg._models.inference import ModelRunner
 from effdeg._models.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
-from effdeg._models.paths import check_interpolable, hides_ones, innermost_key, interpolate, join_masks
-from effdeg._utils.tree import Tree, named_tensors, take, tensors
+from effdeg._models.paths import check_interpolable, check_masks, interpolate, join_masks
+from effdeg._utils.tree import Tree, take, tensors
 
 KEYWORDS = (
     "A dict holds the model's keywords. To pass one of its entries alone, write inputs[…]. If the model's argument is "
     "the dict itself, write (inputs,)."
 )
 """Note on an error that a model raises if it was called with the entries of a dict."""
-
-_HIDES = -1e3
-"""Scores below this, added to others, leave nothing of their exponential."""
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
@@ -41,7 +38,7 @@ class Space:
             for examples in (first, second):
                 _check_no_labels(examples)
                 check_interpolable(examples, advice=partial(advice_for_integers, runner.model))
-                _check_masks(examples)
+                check_masks(examples)
             return InputPaths(runner, first, second)
         first, second = runner.place(first), runner.place(second)
         count = count_examples(first, f"a batch of inputs ({type(first).__name__})")
@@ -138,20 +135,6 @@ def _check_no_labels(examples: Tree) -> None:
             "torch.utils.data.TensorDataset(images, labels), whose labels are left out. If the model does take it, "
             "give the inputs by name: {'x': images, 'mask': …}."
         )
-
-
-def _check_masks(examples: Tree) -> None:
-    """Raise if a floating mask is added to scores: far below 0 it hides, and so does all of the line to there."""
-    for name, leaf in named_tensors(examples):
-        mask = "mask" in innermost_key(name) or hides_ones(name)
-        if not leaf.is_floating_point() or not mask:
-            continue
-        least, most = (float(bound) for bound in leaf.aminmax())
-        if least == -torch.inf or (least < _HIDES and most <= 0):
-            raise ValueError(
-                f"inputs ({name!r}) hold {least:.3g}, as a mask that is added to scores does, which cannot "
-                "be interpolated. Give booleans for a mask."
-            )
 
 
 def _floating(tree: Tree) -> list[Tensor]:

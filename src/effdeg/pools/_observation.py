@@ -17,7 +17,7 @@ from effdeg._models.arguments import DataNote, ItemReader
 from effdeg._models.examples import Examples, describe_shapes
 from effdeg._models.inference import Device, Model, inference
 from effdeg._models.layers import base_model, find_embeddings
-from effdeg._models.outputs import are_distributions, shaped_values
+from effdeg._models.outputs import as_class_logits, shaped_values
 from effdeg._models.partners import Partners
 from effdeg._models.paths import is_mask
 from effdeg._models.settings import FitSettings, PathSettings
@@ -112,7 +112,10 @@ class Observer:
         drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices]).T)
 
         def read(returned: Any, points: int) -> Tensor:
-            return as_class_logits(shaped_values(returned, "identity", points=points))
+            outputs = shaped_values(returned, "identity", points=points)
+            if outputs.dim() > 2:
+                as_class_logits(outputs)  # raises
+            return outputs.reshape(points, -1)
 
         rows: dict[int, dict[str, Tensor]] = {}
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
@@ -122,17 +125,12 @@ class Observer:
                 for block, part in split_rows(group.blocks):
                     rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
         joined = {name: torch.cat([rows[start][name] for start in sorted(rows)]) for name in rows[0]}
-        logits, copies = joined.pop("logits"), joined.pop("copies")
-        if not bool(logits.isfinite().all()):
+        outputs, copies = joined.pop("outputs"), joined.pop("copies")
+        if not bool(outputs.isfinite().all()):
             raise NotFinite("its outputs are NaN or infinite.")
-        if len(logits) > 2 and are_distributions(logits):
-            raise ValueError(
-                "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return "
-                "logits, or the logarithms of the probabilities."
-            )
         return Observation(
             kind=model_name(model),
-            logits=logits,
+            logits=as_class_logits(outputs),
             copies=copies,
             of_examples=joined,
             train_accuracy=None if self.train is None else self._measure_accuracy(model),
@@ -166,16 +164,6 @@ class Observer:
         return self.keep / f"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}.pt"
 
 
-def as_class_logits(outputs: Tensor) -> Tensor:
-    """Return logits, one row per point and one column per class; a single output is the logit of class 1 of two."""
-    if outputs.dim() > 2:
-        raise ValueError(
-            f"one prediction per example was expected; the model returns {tuple(outputs.shape[1:])} for each."
-        )
-    logits = outputs.reshape(len(outputs), -1)
-    return torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
-
-
 def check_labels(labels: Any, name: str) -> Tensor:
     """Return class ids, one per example; raise if labels are anything else."""
     ids = torch.as_tensor(np.asarray(labels) if isinstance(labels, Sequence) else labels).cpu().squeeze()
@@ -187,13 +175,15 @@ def check_labels(labels: Any, name: str) -> Tensor:
 
 
 def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
-    """Return the logits at the examples, the classes of their copies, and one number per example for all else."""
-    logits = group.kept.unflatten(0, (-1, nodes))
+    """Return the outputs at the examples, the classes of their copies, and one number per example for all else."""
+    logits = outputs = group.kept.unflatten(0, (-1, nodes))
+    if outputs.shape[-1] == 1:  # the logit of class 1 of two
+        logits = torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
     probabilities = logits.softmax(-1)
     copy, example = probabilities[:, 0], probabilities[:, -1]
     fitted = summarize(logits, group.alpha, FitSettings(degree=nodes - 1, output="identity"))
     return {
-        "logits": logits[:, -1].float(),
+        "outputs": outputs[:, -1].float(),
         "copies": copy.argmax(1),
         "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
         "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=nodes - 1))["effective_degree"],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from effdeg._models.inference import Model
-from effdeg._models.outputs import are_distributions
+from effdeg._models.outputs import as_class_logits
 from effdeg._models.partners import change_examples, name_partners, read_changes
 from effdeg._models.paths import BLOCK
 from effdeg._utils.checks import check_choice
@@ -465,26 +465,17 @@ def _logits(evaluator: Evaluator) -> Tensor:
 
 
 def _compute_logits(evaluator: Evaluator) -> Tensor:
-    outputs = evaluator.outputs().double()
-    if outputs.dim() > 2:
-        shape = tuple(outputs.shape)
-        raise NotApplicable(f"this proxy needs one prediction per example; the outputs have shape {shape}.")
-    logits = outputs.reshape(len(outputs), -1)
-    if logits.shape[1] == 1:
+    outputs, labels = evaluator.outputs().double(), evaluator.labels
+    if outputs[0].numel() == 1 and isinstance(labels, Tensor) and not bool(((labels == 0) | (labels == 1)).all()):
         # The only sign of a regression: its outputs look like logits.
-        labels = evaluator.labels
-        if isinstance(labels, Tensor) and not bool(((labels == 0) | (labels == 1)).all()):
-            raise NotApplicable(
-                "a single output is taken for the logit of one of two classes, but the labels are not 0 and 1: this "
-                "proxy is for classifiers."
-            )
-        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-    elif are_distributions(logits):
         raise NotApplicable(
-            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
-            "or the logarithms of the probabilities."
+            "a single output is taken for the logit of one of two classes, but the labels are not 0 and 1: this proxy "
+            "is for classifiers."
         )
-    return logits
+    try:
+        return as_class_logits(outputs)
+    except ValueError as error:
+        raise NotApplicable(f"this proxy is for the logits of classifiers: {error}") from error
 
 
 def _compute_changed_log_probabilities(evaluator: Evaluator) -> Tensor:

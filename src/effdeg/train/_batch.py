@@ -12,7 +12,8 @@ from effdeg._models.examples import count_examples, examples_only
 from effdeg._models.frameworks import framework_of
 from effdeg._models.labels import IGNORED
 from effdeg._models.layers import advice_for_integers, base_model
-from effdeg._models.paths import check_interpolable, check_real, interpolate, join_masks
+from effdeg._models.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
+from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
 
@@ -153,11 +154,16 @@ class TrainingBatch:
 
         return named_map(make, self.inputs, self.inputs if copies is None else copies)
 
-    def check_examples(self, model: object, *, between: bool) -> None:
-        """Raise unless the examples are real and, for paths ``between`` them, straight lines can join them."""
+    def check_examples(self, model: object, *, between: bool, look: bool) -> None:
+        """Raise unless the examples are real and, for paths ``between`` them, straight lines can join them.
+
+        With ``look``, which waits for a GPU, their values are checked too.
+        """
         check_real(self.examples, "x")
         if between:
             check_interpolable(self.examples, advice=partial(advice_for_integers, model))
+        if between and look and all(map(is_readable, tensors(self.examples))):
+            check_masks(self.examples, "x")
 
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""

@@ -17,7 +17,7 @@ from effdeg._models.layers import Layer, as_module
 from effdeg._models.outputs import Output, shaped_values
 from effdeg._models.partners import name_partners
 from effdeg._models.paths import Sampling
-from effdeg._utils.device import is_readable
+from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
@@ -478,7 +478,7 @@ class Penalty(nn.Module):
 
     def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:
         """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
-        batch.check_examples(model, between=at is None)
+        batch.check_examples(model, between=at is None, look=not is_traced() and model not in self._checked_models)
         check_labels(batch, self.settings)
         anchored = self.settings.anchor == "labels"
         if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
