@@ -1,0 +1,232 @@
+"""Picking one of several networks: observations, what rules gain, and pools whose answer is known."""
+
+import base64
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from toy_results import make_run
+
+import effdeg
+from effdeg import changes
+from effdeg.pools._choice import _find_variance
+from effdeg_lab.engine import Training
+from effdeg_lab.engine.observation import decode, encode, make_copies, observe
+from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.results import collect
+from effdeg_lab.studies.picking import (
+    PICK,
+    Picking,
+    Pool,
+    draw_subsets,
+    expect_best_of,
+    find_variances,
+    list_all_gains,
+    measure_gains,
+    measure_tau,
+    orient,
+    read_pools,
+)
+
+
+def make_pool(accuracy, measures=None, examples=400, seed=0, **columns):
+    """Make networks of which those with more errors change more predictions; a wrong prediction is a random class."""
+    rng, count = np.random.default_rng(seed), len(accuracy)
+    labels = rng.integers(0, 10, examples)
+    correct = rng.random((count, examples)) < np.array(accuracy)[:, None]
+    predicted = np.where(correct, labels, (labels + rng.integers(1, 10, (count, examples))) % 10)
+    changed = np.where(rng.random((count, examples)) < np.array(accuracy)[:, None], predicted, (predicted + 1) % 10)
+    names = np.array([str(number) for number in range(count)])
+    known = {"configuration": names, **dict.fromkeys(("architecture", "network", "recipe"), np.array(["x"] * count))}
+    known |= {name: np.array(values) for name, values in columns.items()}
+    given = {name: np.array(values, float) for name, values in (measures or {}).items()}
+    return Pool("toy", np.array(accuracy), predicted, changed, correct, given, np.ones(count, bool), known)
+
+
+def test_the_expected_best_of_a_few_is_that_over_all_choices():
+    rng = np.random.default_rng(0)
+    accuracy, scores = rng.random(9), rng.integers(0, 4, 9).astype(float)  # with ties
+    found = []
+    for choice in map(list, combinations(range(9), 4)):
+        tied = [each for each in choice if scores[each] == scores[choice].min()]
+        found.append(accuracy[tied].mean())
+    assert expect_best_of(scores, accuracy, 4) == pytest.approx(np.mean(found))
+    assert expect_best_of(np.zeros(9), accuracy, 4) == pytest.approx(accuracy.mean())
+
+
+def test_a_measure_equal_to_the_error_gains_everything_and_a_constant_nothing():
+    accuracy = np.linspace(0.3, 0.8, 40)
+    measures = {"error": 1 - accuracy, "wrong": accuracy, "constant": np.ones(40)}
+    measures["random"] = np.random.default_rng(1).random(40)
+    gains = measure_gains(make_pool(accuracy, measures))
+    assert gains.rules["error"].share == pytest.approx(100)
+    assert gains.rules["error"].regret == pytest.approx(0)
+    assert gains.rules["constant"].share == pytest.approx(0, abs=1e-6)
+    assert gains.rules["wrong"].share == pytest.approx(-100)  # accuracies are symmetric around their mean
+    assert abs(gains.rules["random"].share) < 40
+    low, high = gains.rules["random"].share_interval
+    assert low < gains.rules["random"].share < high
+    assert gains.rules[PICK].share > 95
+    assert gains.rules["10 labels"].share < gains.rules["50 labels"].share < gains.rules["200 labels"].share
+    assert gains.rules["10 labels + pick"].share > gains.rules["10 labels"].share
+    assert gains.chance == pytest.approx(0.55)
+
+
+def test_drawn_choices_agree_with_the_closed_form():
+    accuracy = np.random.default_rng(3).random(60)
+    noisy = 1 - accuracy + np.random.default_rng(4).normal(0, 0.2, 60)
+    pool = make_pool(accuracy, {"noisy": noisy})
+    subsets = draw_subsets([np.arange(60)], 5)
+    assert len(subsets) == 5000
+    assert all(len({*each}) == 5 for each in subsets[:100])
+    picked = accuracy[subsets[np.arange(len(subsets)), noisy[subsets].argmin(1)]].mean()
+    assert measure_gains(pool).rules["noisy"].accuracy == pytest.approx(picked, abs=0.008)
+    assert len(draw_subsets([np.arange(7)], 5)) == 21  # all of them
+
+
+def test_the_pick_among_five_is_that_of_the_library():
+    accuracy = np.array([0.4, 0.55, 0.5, 0.7, 0.6, 0.45])
+    pool = make_pool(accuracy, examples=200)
+    inconsistency = (pool.predicted != pool.changed).mean(1)
+    expected = []
+    for choice in map(list, combinations(range(6), 5)):
+        scores = []
+        for one in choice:
+            others = [(pool.predicted[one] != pool.predicted[other]).mean() for other in choice if other != one]
+            scores.append((inconsistency[one] + np.mean(others)) / 2)
+        expected.append(accuracy[choice[int(np.argmin(scores))]])
+    assert measure_gains(pool).rules[PICK].accuracy == pytest.approx(np.mean(expected))
+    wrong = np.random.default_rng(0).random((3, 5, 50)) < 0.3
+    assert find_variances(wrong.astype(float)) == pytest.approx([_find_variance(each.T.astype(float)) for each in wrong])
+
+
+def test_within_groups_only_networks_of_one_group_are_compared():
+    # The measure orders networks within each group, and the groups the wrong way round.
+    groups = np.array(["a", "b"] * 10)
+    accuracy = np.linspace(0.3, 0.5, 20) + 0.3 * (groups == "b")
+    measure = 1 - accuracy + 1.0 * (groups == "b")
+    pool = make_pool(accuracy, {"measure": measure}, network=groups)
+    assert measure_gains(pool, "network").rules["measure"].share == pytest.approx(100)
+    assert measure_gains(pool).rules["measure"].share < 0
+    assert measure_tau(pool, "measure", "network") == pytest.approx(1)
+    assert measure_tau(pool, "measure") < 0.2
+
+
+def test_seeds_of_one_configuration_are_resampled_together():
+    accuracy = np.repeat(np.linspace(0.3, 0.7, 8), 2)
+    measures = {"noisy": 1 - accuracy + np.repeat(np.random.default_rng(0).normal(0, 0.15, 8), 2)}
+    alone, together = (
+        measure_gains(make_pool(accuracy, measures, configuration=names)).rules["noisy"].share_interval
+        for names in ([*map(str, range(16))], np.repeat([*map(str, range(8))], 2))
+    )
+    assert together[1] - together[0] > 1.2 * (alone[1] - alone[0])
+
+
+def test_measures_that_are_good_if_large_are_turned_around():
+    assert orient("confidence", [0.5, 0.9]).tolist() == [-0.5, -0.9]
+    assert orient("effective_degree_copies@3", [2.0, None]).tolist() == [2.0, np.inf]
+
+
+def test_predictions_are_kept_in_a_few_bytes_and_read_again():
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Flatten(), nn.Linear(48, 300)), torch.randn(30, 3, 4, 4)
+    copies, labels = make_copies(inputs, changes.mirror), torch.randint(0, 300, (30,))
+    labels[:3] = model(inputs).argmax(1)[:3]
+    labeled = (torch.randn(60, 3, 4, 4), torch.randint(0, 300, (60,)))
+    kept = observe(model, inputs, copies, labels, paths=10, nodes=12, labeled=labeled)
+    predicted, changed, correct = decode(kept)
+    assert predicted.tolist() == model(inputs).argmax(1).tolist()
+    assert changed.tolist() == model(inputs.flip(-1)).argmax(1).tolist()
+    assert correct.tolist() == (model(inputs).argmax(1) == labels).tolist()
+    assert kept["accuracy"] == correct.mean() >= 0.1
+    assert len(encode(torch.zeros(300), 10)) == 400
+    measures = kept["measures"]
+    measured = effdeg.measure(model, inputs, paths=10, nodes=12, degree=5, partners=copies)
+    assert measures["effective_degree_copies@5"] == {"value": measured.value, "stderr": measured.stderr}
+    along = {"paths": 10, "nodes": 12, "degree": 5}
+    table = effdeg.proxies.evaluate(model, inputs, names=["decision_regions", "total_variation"], **along)
+    for name, result in table.items():
+        assert measures[name]["value"] == pytest.approx(result.value)
+        assert measures[name]["stderr"] == pytest.approx(result.stderr)
+    proxies = effdeg.proxies.evaluate(model, inputs, names=["confidence", "thresholded_confidence"], labeled=labeled)
+    assert {name: measures[name]["value"] for name in proxies} == pytest.approx(proxies.row())
+    assert {"effective_degree@3", "effective_degree_normalized_copies@10", "inconsistency_soft"} <= {*measures}
+    assert "effective_degree@20" not in measures  # 12 nodes do not determine it
+
+
+def test_copies_are_the_same_whatever_was_drawn_before():
+    images = torch.randn(20, 3, 8, 8)
+    torch.manual_seed(5)
+    before = make_copies(images, changes.shift(2))
+    following = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), following)  # and nothing is drawn from the stream of the run
+    assert torch.equal(make_copies(images, changes.shift(2)), before)
+
+
+RECIPE = Recipe(
+    name="picking-toy",
+    title="",
+    paper="not in the paper",
+    expects="",
+    cost="",
+    settings=Training(data="cifar10"),
+    run=lambda settings, job: None,
+    study=Picking(),
+    methods=(Method("random", ""),),
+    seeds=(0, 1),
+    grid={"model": ("resnet9-8", "resnet9-16", "vit-128x2-4", "vit-128x2-8"), "lr": (1e-4, 3e-4, 1e-3, 3e-3)},
+)
+
+
+def test_records_become_pools_tables_and_a_figure():
+    rng, accuracy, runs = np.random.default_rng(0), [], []
+    labels = rng.integers(0, 10, 300)
+    for place, point in enumerate(RECIPE.points()):
+        for seed in RECIPE.seeds:
+            accuracy.append(0.3 + 0.5 * rng.random())
+            observed = {}
+            for name in ("test", "corrupted"):
+                right = rng.random(300) < accuracy[-1] - 0.2 * (name == "corrupted")
+                predicted = np.where(right, labels, (labels + 1 + rng.integers(0, 9, 300)) % 10)
+                changed = np.where(rng.random(300) < accuracy[-1], predicted, (predicted + 1) % 10)
+                texts = (encode(torch.from_numpy(each), 10) for each in (predicted, changed))
+                observed[name] = {
+                    **dict(zip(("predicted", "changed"), texts, strict=True)),
+                    "examples": 300,
+                    "classes": 10,
+                    "accuracy": float(right.mean()),
+                    "correct": base64.b64encode(np.packbits(right).tobytes()).decode(),
+                    "measures": {
+                        "effective_degree@3": {"value": 1 - accuracy[-1], "stderr": 0.1},
+                        "confidence": {"value": accuracy[-1], "stderr": 0.1},
+                    },
+                }
+            train = 0.5 if place % 8 == 0 else 1.0
+            summary = {"train_accuracy": train, "observed": observed}
+            runs.append(make_run(RECIPE, "random", accuracy[-1], summary=summary, seed=seed, **point))
+    (results,) = collect(RECIPE, runs)
+    pools = read_pools(results)
+    names = ["toy", "toy, ResNet-9", "toy, ViT"]
+    assert [pool.name for pool in pools] == [*names, *(name.replace("toy", "toy corrupted") for name in names)]
+    assert pools[0].accuracy.tolist() == pytest.approx([run.value("test_accuracy") for run in results.methods[0].runs])
+    gains = {each.title: each for each in list_all_gains(pools, fitted=True)}
+    assert len(gains["toy"].pool) == 28
+    assert gains["toy"].rules["confidence"].share == gains["toy"].rules["effective_degree@3"].share == pytest.approx(100)
+    assert gains["toy, one architecture"].rules["confidence"].share == pytest.approx(100)
+    assert "toy, ViT, one architecture" not in gains
+    summary, fitted, every, taus, degrees = RECIPE.study.tables(results)
+    assert [row[0] for row in summary.rows][:3] == ["toy", "toy, one architecture", "toy, one network"]
+    assert [row[1] for row in summary.rows if row[0] == "all: toy"] == ["32"]
+    assert dict((row[0], row[1]) for row in fitted.rows)["confidence"].startswith("100")
+    assert "toy (32)" in every.columns
+    assert dict((row[0], row[1]) for row in taus.rows)["confidence"] == "1.00"
+    assert degrees.columns[1:3] == ("toy, ViT", "toy, ViT, one network")
+    assert degrees.rows[0][:2] == ("effective_degree@3", "1.00")
+    assert RECIPE.study.claim(results).quantity.startswith("gain of the pick, toy")
+    (drawn,) = RECIPE.study.figures(results)
+    axes = drawn.draw("light").axes[0]
+    assert len(axes.patches) == 3 * 6
+    assert axes.patches[0].get_width() == pytest.approx(100 * gains["toy"].chance)
