@@ -16,6 +16,7 @@ from effdeg_lab.engine import Training
 from effdeg_lab.engine.observation import decode, encode, make_copies, observe
 from effdeg_lab.recipe import Method, Recipe
 from effdeg_lab.results import collect
+from effdeg_lab.studies import picking
 from effdeg_lab.studies.picking import (
     PICK,
     Picking,
@@ -181,7 +182,9 @@ RECIPE = Recipe(
 )
 
 
-def test_records_become_pools_tables_and_a_figure():
+def test_records_become_pools_tables_and_a_figure(monkeypatch):
+    monkeypatch.setattr(picking, "_SUBSETS", 100)
+    monkeypatch.setattr(picking, "_RESAMPLES", 20)
     rng, accuracy, runs = np.random.default_rng(0), [], []
     labels = rng.integers(0, 10, 300)
     for place, point in enumerate(RECIPE.points()):

@@ -308,7 +308,7 @@ def picture(image, settings):
 def _make_foreign(folder: Path) -> None:
     """Write images of a thousand classes, and classifiers with their code."""
     images = {f"{label}.jpg": draw_jpeg(label % 10, label) for label in range(60)}
-    write_table(folder / "val5" / "val-00000-of-00001.parquet", images, label=[*range(60)])
+    write_table(folder / "foreign" / "val-00000-of-00001.parquet", images, label=[*range(60)])
     write(folder / "classifiers" / "classifiers.py", _FOREIGN.encode())
     for name in ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "resnet50_keras"):
         write(folder / "classifiers" / name / "settings.json", b"{}")
@@ -327,7 +327,7 @@ _MAKERS: Mapping[str, Callable[[Path], None]] = {
     "mnist-cifar": _make_mnist_cifar,
     "tiny-imagenet": _make_tiny_imagenet,
     "imagenet": _make_imagenet,
-    "val5": _make_foreign,
+    "foreign": _make_foreign,
     "pacs": lambda folder: write_pacs(folder / "pacs", tables=True, count=12),
     **{name: partial(write_glue, name=name) for name in LAYOUTS},
     "all-MiniLM-L6-v2": lambda folder: write_text_model(folder / "all-MiniLM-L6-v2"),

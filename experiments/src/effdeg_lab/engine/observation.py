@@ -26,7 +26,7 @@ DEGREES = (3, 5, 10, 20, 40)
 COPIES = "_copies"
 """What the names of measures on paths to changed copies end with."""
 _LABELED, _LEAST_LABELED = 1000, 50  # other test examples, with labels, for thresholded confidence
-_CHUNK = 500
+_CHUNK = 2**23  # numbers in a batch, which bounds its memory
 _SHIFT = 8  # as in effdeg.pick, images are shifted by up to their side divided by this
 
 Array = np.ndarray[Any, Any]
@@ -92,7 +92,7 @@ def make_copies(inputs: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def observe(
-    model: nn.Module,
+    model: Any,
     inputs: Tensor,
     copies: Tensor,
     labels: Tensor,
@@ -100,7 +100,7 @@ def observe(
     paths: int,
     nodes: int,
     labeled: tuple[Tensor, Tensor] | None = None,
-    at: str | None = None,
+    embed: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
 ) -> dict[str, Any]:
     """Return what is kept of a network: predictions as text, the accuracy, and measures with their standard errors.
 
@@ -112,7 +112,7 @@ def observe(
         paths: Paths between different examples, and as many from examples to their copies.
         nodes: Points on each path.
         labeled: Other examples with labels, for thresholded confidence.
-        at: For token ids, the layer that paths lie at.
+        embed: For texts, returns their embeddings, which paths lie between, and a mask; then ``model.encode`` goes on.
     """
     outputs, changed = (_predict(model, each) for each in (inputs, copies))
     correct = (outputs.argmax(1) == labels.to(outputs.device)).cpu()
@@ -122,8 +122,13 @@ def observe(
     known = None if labeled is None else (_predict(model, labeled[0]), labeled[1])
     # From the logits, without further passes.
     measures |= _list_values(proxies.evaluate(nn.Identity(), outputs, names=names, labeled=known))
-    for suffix, partners in (("", None), (COPIES, copies)):
-        own = _measure_paths(model, inputs, min(paths, len(inputs)), nodes, partners=partners, at=at)
+    start, goal, run = inputs, copies, model
+    if embed is not None:
+        start, goal, run = _embed(embed, inputs), _embed(embed, copies), model.encode
+    options = {"paths": min(paths, len(inputs)), "nodes": nodes, "device": inputs.device}
+    options["batch_size"] = _count_per_batch(inputs)
+    for suffix, partners in (("", None), (COPIES, goal)):
+        own = _measure_paths(run, start, **options, partners=partners)
         measures |= {_add_suffix(name, suffix): value for name, value in own.items()}
     return {
         "examples": len(inputs),
@@ -136,8 +141,13 @@ def observe(
     }
 
 
-def _measure_paths(model: nn.Module, inputs: Tensor, paths: int, nodes: int, **options: Any) -> dict[str, Any]:
-    trace = effdeg.trace(model, inputs, paths=paths, nodes=nodes, **options)
+@torch.no_grad()
+def _embed(embed: Callable[[Tensor], tuple[Tensor, Tensor]], tokens: Tensor) -> dict[str, Tensor]:
+    return dict(zip(("hidden", "mask"), embed(tokens), strict=True))
+
+
+def _measure_paths(model: Any, inputs: Any, *, nodes: int, **options: Any) -> dict[str, Any]:
+    trace = effdeg.trace(model, inputs, nodes=nodes, **options)
     probabilities = trace.values("softmax")
     found = {
         "decision_regions": _estimate(1 + (probabilities.argmax(-1).diff(dim=1) != 0).sum(1).double()),
@@ -149,7 +159,7 @@ def _measure_paths(model: nn.Module, inputs: Tensor, paths: int, nodes: int, **o
         value, stderr = logits.normalized, logits.normalized_stderr
         found[f"effective_degree_normalized@{degree}"] = {"value": value, "stderr": stderr}
     if PATH_PROXIES:
-        options |= {"paths": paths, "nodes": nodes, "degree": min(DEGREES[-1], nodes - 1)}
+        options |= {"nodes": nodes, "degree": min(DEGREES[-1], nodes - 1)}
         found |= _list_values(proxies.evaluate(model, inputs, names=PATH_PROXIES, **options))
     return found
 
@@ -172,9 +182,13 @@ def _estimate(values: Tensor) -> dict[str, float]:
 def _predict(model: nn.Module, inputs: Tensor) -> Tensor:
     training = model.training
     model.eval()
-    outputs = torch.cat([model(part).float() for part in inputs.split(_CHUNK)])
+    outputs = torch.cat([model(part).float() for part in inputs.split(_count_per_batch(inputs))])
     model.train(training)
     return outputs
+
+
+def _count_per_batch(inputs: Tensor) -> int:
+    return min(1024, max(1, _CHUNK * len(inputs) // inputs.numel()))
 
 
 def encode(predicted: Tensor, classes: int) -> str:

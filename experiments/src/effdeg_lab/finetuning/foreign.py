@@ -29,7 +29,10 @@ class Foreign(Settings):
     """The settings of one run, which observes one classifier."""
 
     model: str = setting("deit-tiny", "deit-tiny, or a folder of DIR/classifiers")
-    data: str = setting("val5", "a folder of DIR with val-*.parquet, validation images of ImageNet")
+    # A smoke test has a folder of its own, as other data sets look for val5.
+    data: str = setting(
+        "val5", "a folder of DIR with val-*.parquet, validation images of ImageNet", smoke=lambda _: "foreign"
+    )
     observe: int = setting(2000, "images of which predictions are kept", scale=True, named=False, least=2, smoke=24)
     measure_paths: int = setting(100, "paths of each kind", scale=True, named=False, least=2, smoke=4)
     measure_nodes: int = setting(64, "nodes on each path", scale=True, named=False, smoke=24)

@@ -339,15 +339,14 @@ def _find_interval(values: Array) -> tuple[float, float] | None:
 
 @lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
 def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
-    """Return what rules gain in every pool of at least a few networks: all networks, or those that fit."""
-    parts = [pool.take(pool.fits) if fitted else pool for pool in pools]
-    found = [measure_gains(part, within) for part in parts if len(part) > 1 for within in _WITHIN]
-    # Within one architecture, a pool of one architecture would be listed twice.
-    return [
-        each
-        for each in found
-        if each is not None and (not each.within or len(np.unique(each.pool.columns[each.within])) > 1)
-    ]
+    """Return what rules gain in every pool, among all networks, or among those that fit, also within groups of them."""
+    found = []
+    for pool in pools:
+        part = pool.take(pool.fits) if fitted else pool
+        # A single group would be the whole pool again.
+        groups = [name for name in _WITHIN if name and len(np.unique(part.columns[name])) > 1] if fitted else []
+        found += [measure_gains(part, within) for within in ("", *groups) if len(part) > 1]
+    return [each for each in found if each is not None]
 
 
 def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
@@ -364,7 +363,7 @@ def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
 
 def _make_summary(fitted: Sequence[Gains], every: Sequence[Gains]) -> Table:
     rows = []
-    for kind, gains in (("", fitted), ("all: ", [each for each in every if not each.within])):
+    for kind, gains in (("", fitted), ("all: ", every)):
         for each in gains:
             pick = each.rules[PICK]
             others = [each.rules.get(name) for name in _SHOWN]
