@@ -100,7 +100,8 @@ def test_the_pick_among_five_is_that_of_the_library():
         expected.append(accuracy[choice[int(np.argmin(scores))]])
     assert measure_gains(pool).rules[PICK].accuracy == pytest.approx(np.mean(expected))
     wrong = np.random.default_rng(0).random((3, 5, 50)) < 0.3
-    assert find_variances(wrong.astype(float)) == pytest.approx([_find_variance(each.T.astype(float)) for each in wrong])
+    expected = [_find_variance(each.T.astype(float)) for each in wrong]
+    assert find_variances(wrong.astype(float)) == pytest.approx(expected)
 
 
 def test_within_groups_only_networks_of_one_group_are_compared():
@@ -217,15 +218,16 @@ def test_records_become_pools_tables_and_a_figure(monkeypatch):
     assert pools[0].accuracy.tolist() == pytest.approx([run.value("test_accuracy") for run in results.methods[0].runs])
     gains = {each.title: each for each in list_all_gains(pools, fitted=True)}
     assert len(gains["toy"].pool) == 28
-    assert gains["toy"].rules["confidence"].share == gains["toy"].rules["effective_degree@3"].share == pytest.approx(100)
+    for name in ("confidence", "effective_degree@3"):
+        assert gains["toy"].rules[name].share == pytest.approx(100)
     assert gains["toy, one architecture"].rules["confidence"].share == pytest.approx(100)
     assert "toy, ViT, one architecture" not in gains
     summary, fitted, every, taus, degrees = RECIPE.study.tables(results)
     assert [row[0] for row in summary.rows][:3] == ["toy", "toy, one architecture", "toy, one network"]
     assert [row[1] for row in summary.rows if row[0] == "all: toy"] == ["32"]
-    assert dict((row[0], row[1]) for row in fitted.rows)["confidence"].startswith("100")
+    assert {row[0]: row[1] for row in fitted.rows}["confidence"].startswith("100")
     assert "toy (32)" in every.columns
-    assert dict((row[0], row[1]) for row in taus.rows)["confidence"] == "1.00"
+    assert {row[0]: row[1] for row in taus.rows}["confidence"] == "1.00"
     assert degrees.columns[1:3] == ("toy, ViT", "toy, ViT, one network")
     assert degrees.rows[0][:2] == ("effective_degree@3", "1.00")
     assert RECIPE.study.claim(results).quantity.startswith("gain of the pick, toy")

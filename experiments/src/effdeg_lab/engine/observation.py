@@ -122,13 +122,13 @@ def observe(
     known = None if labeled is None else (_predict(model, labeled[0]), labeled[1])
     # From the logits, without further passes.
     measures |= _list_values(proxies.evaluate(nn.Identity(), outputs, names=names, labeled=known))
-    start, goal, run = inputs, copies, model
+    ends: tuple[Any, Any] = (inputs, copies)
     if embed is not None:
-        start, goal, run = _embed(embed, inputs), _embed(embed, copies), model.encode
-    options = {"paths": min(paths, len(inputs)), "nodes": nodes, "device": inputs.device}
+        ends = _embed(embed, inputs), _embed(embed, copies)
+    options: dict[str, Any] = {"paths": min(paths, len(inputs)), "nodes": nodes, "device": inputs.device}
     options["batch_size"] = _count_per_batch(inputs)
-    for suffix, partners in (("", None), (COPIES, goal)):
-        own = _measure_paths(run, start, **options, partners=partners)
+    for suffix, partners in (("", None), (COPIES, ends[1])):
+        own = _measure_paths(model if embed is None else model.encode, ends[0], **options, partners=partners)
         measures |= {_add_suffix(name, suffix): value for name, value in own.items()}
     return {
         "examples": len(inputs),
@@ -182,7 +182,7 @@ def _estimate(values: Tensor) -> dict[str, float]:
 def _predict(model: nn.Module, inputs: Tensor) -> Tensor:
     training = model.training
     model.eval()
-    outputs = torch.cat([model(part).float() for part in inputs.split(_count_per_batch(inputs))])
+    outputs = torch.cat([model(part).float() for part in torch.split(inputs, _count_per_batch(inputs))])
     model.train(training)
     return outputs
 

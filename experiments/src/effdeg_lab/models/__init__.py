@@ -106,7 +106,7 @@ def make_model(
     return model
 
 
-def _read_size(text: str) -> dict[str, int]:
+def _read_size(text: str) -> dict[str, Any]:
     """Read the size of a ViT: its letters, or its width and depth."""
     if text in SIZES:
         return SIZES[text]

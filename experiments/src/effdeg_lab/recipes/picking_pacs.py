@@ -1,4 +1,4 @@
-"""Which of my fine-tuned networks, for paintings, cartoons and sketches? DeiT-Tinys fine-tuned on the photos of PACS."""
+"""Which of my fine-tuned networks, for paintings, cartoons and sketches? DeiT-Tinys fine-tuned on photos (PACS)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -95,7 +95,7 @@ class Pool:
     @cached_property
     def inconsistency(self) -> Array:
         """The share of examples whose copy is predicted differently."""
-        return (self.predicted != self.changed).mean(1)
+        return np.asarray((self.predicted != self.changed).mean(1))
 
     @cached_property
     def differences(self) -> Array:
@@ -356,7 +356,7 @@ def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
     for title, gains in (("networks that fit", fitted), ("all networks", every)):
         plain = [each for each in gains if not each.within]
         if plain:
-            tables.append(_list_rules(f"Gain by every rule, {title}", plain, lambda gain: _format_gain(gain)))
+            tables.append(_list_rules(f"Gain by every rule, {title}", plain))
     tables.append(_list_taus(fitted or every))
     return [*tables, *_list_degrees(fitted or every)]
 
@@ -380,11 +380,18 @@ def _make_summary(fitted: Sequence[Gains], every: Sequence[Gains]) -> Table:
     return Table("Picking one of five networks", columns, tuple(rows), notes)
 
 
-def _list_rules(title: str, gains: Sequence[Gains], write: Callable[[Gain], str]) -> Table:
-    names = dict.fromkeys(name for each in gains for name in each.rules)
-    rows = []
-    for name in sorted(names, key=lambda name: -np.mean([each.rules[name].share for each in gains if name in each.rules])):
-        rows.append((name, *(write(each.rules[name]) if name in each.rules else NOTHING for each in gains)))
+def _list_rules(title: str, gains: Sequence[Gains]) -> Table:
+    found: dict[str, list[Gain | None]] = {}
+    for name in dict.fromkeys(name for each in gains for name in each.rules):
+        found[name] = [each.rules.get(name) for each in gains]
+
+    def get_mean(name: str) -> float:
+        return float(np.mean([gain.share for gain in found[name] if gain]))
+
+    rows = [
+        (name, *(_format_gain(gain) if gain else NOTHING for gain in found[name]))
+        for name in sorted(found, key=get_mean, reverse=True)
+    ]
     columns = tuple(f"{each.title} ({len(each.pool)})" for each in gains)
     return Table(title, ("rule", *columns), tuple(rows))
 
@@ -411,13 +418,14 @@ def _list_degrees(gains: Sequence[Gains]) -> list[Table]:
         for name in names
         if any(name in pool.measures for pool in pools)
     )
-    return [Table("Kendall's τ of degrees with the error, of vision transformers", ("measure", *columns), rows)] if rows else []
+    title = "Kendall's τ of degrees with the error, of vision transformers"
+    return [Table(title, ("measure", *columns), rows)] if rows else []
 
 
 def measure_tau(pool: Pool, name: str, within: str = "") -> float:
     """Return Kendall's τ of a measure with the error, the mean over groups weighted by pairs; nan if there is none."""
-    scores, found = pool.scores.get(name), []
-    for group in pool.split(within) if scores is not None else ():
+    scores, found = pool.scores.get(name, np.full(len(pool), np.inf)), []
+    for group in pool.split(within):
         kept = group[np.isfinite(scores[group])]
         tau = kendalltau(scores[kept], -pool.accuracy[kept]).statistic if len(kept) > 2 else np.nan
         if np.isfinite(tau):
@@ -460,7 +468,7 @@ def plot_pools(pools: tuple[Pool, ...], theme: str) -> "Figure":
 class Picking(Study):
     """Compares rules that pick one of several networks.
 
-    The claim: in every pool of networks that fit, the pick of :func:`effdeg.pick` has at least 85% of the possible gain.
+    The claim: in every pool of networks that fit, :func:`effdeg.pick` has at least 85% of the possible gain.
     """
 
     needs_all: ClassVar[bool] = False

@@ -36,7 +36,7 @@ _MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
 _DROPPED = 0.1
-_OBSERVED = {"paths": 200, "nodes": 64}
+_OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
 
 @dataclass(frozen=True)
