@@ -157,6 +157,7 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
         "pixels": settings.pixels is not None,
         "ends": settings.ends not in {"data", "random-pixels"},
         "loss_on": settings.loss_on == "boxes",
+        "observe": settings.observe > 0,
     }
     for name, needs_images in needed.items():
         if needs_images and len(shape) != 3:

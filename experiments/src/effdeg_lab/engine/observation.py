@@ -87,7 +87,7 @@ def get_change(images: Tensor) -> changes.Change:
 def make_copies(inputs: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """Return changed copies, the same ones on every device."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # that of the CPU alone
         return change(inputs.cpu()).to(inputs.device)
 
 
@@ -155,9 +155,8 @@ def _measure_paths(model: Any, inputs: Any, *, nodes: int, **options: Any) -> di
     }
     for degree in [each for each in DEGREES if each < nodes]:
         raw, logits = trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
-        found[f"effective_degree@{degree}"] = {"value": raw.value, "stderr": raw.stderr}
-        value, stderr = logits.normalized, logits.normalized_stderr
-        found[f"effective_degree_normalized@{degree}"] = {"value": value, "stderr": stderr}
+        found[f"effective_degree@{degree}"] = _round(raw.value, raw.stderr)
+        found[f"effective_degree_normalized@{degree}"] = _round(logits.normalized, logits.normalized_stderr)
     if PATH_PROXIES:
         options |= {"nodes": nodes, "degree": min(DEGREES[-1], nodes - 1)}
         found |= _list_values(proxies.evaluate(model, inputs, names=PATH_PROXIES, **options))
@@ -170,12 +169,17 @@ def _add_suffix(name: str, suffix: str) -> str:
 
 
 def _list_values(table: Mapping[str, proxies.Result]) -> dict[str, Any]:
-    return {name: {"value": result.value, "stderr": result.stderr} for name, result in table.items()}
+    return {name: _round(result.value, result.stderr) for name, result in table.items()}
 
 
-def _estimate(values: Tensor) -> dict[str, float]:
+def _estimate(values: Tensor) -> dict[str, float | None]:
     """Return the mean over examples or paths, and its standard error."""
-    return {"value": float(values.mean()), "stderr": float(values.std()) / len(values) ** 0.5}
+    return _round(float(values.mean()), float(values.std()) / len(values) ** 0.5)
+
+
+def _round(value: float, stderr: float | None) -> dict[str, float | None]:
+    """Return a value and its standard error with fewer digits, as there are many of them."""
+    return {"value": float(f"{value:.7g}"), "stderr": None if stderr is None else float(f"{stderr:.3g}")}
 
 
 @torch.no_grad()
