@@ -218,10 +218,11 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
     """Return the summary of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
     model = task.model
+    further = loop.measure(evaluation.score_test, model, examples, settings)
     if settings.observe:
-        further = loop.measure(observe_tests, model, examples, settings)
+        further |= loop.measure(observe_tests, model, examples, settings)
     else:
-        further = loop.measure(evaluation.evaluate_corrupted, model, examples, settings)
+        further |= loop.measure(evaluation.evaluate_corrupted, model, examples, settings)
         mean = further.get("corrupted_accuracy")
         further |= loop.measure(evaluation.evaluate_shifted, model, examples, mean, settings)
         further |= loop.measure(evaluation.measure_degree, model, examples, settings)
@@ -234,7 +235,6 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "parameters": sum(each.numel() for each in model.parameters()),
         **loop.measure_speed(),
         **examples.summarize(),
-        **loop.measure(evaluation.score_test, model, examples, settings),
         **further,
         **({} if task.memory is None else task.memory.summarize()),
     }
