@@ -20,7 +20,8 @@ from effdeg.pools._choice import combine
 from effdeg.proxies import larger_is_better
 from effdeg_lab.engine.observation import COPIES, DEGREES, decode
 from effdeg_lab.figures import name_rows, open_figure
-from effdeg_lab.results import Results
+from effdeg_lab.recipe import all_recipes
+from effdeg_lab.results import Results, collect
 from effdeg_lab.runs import Run
 from effdeg_lab.studies import Study, StudyFigure
 from effdeg_lab.tables import NOTHING, Table
@@ -165,6 +166,13 @@ def read_pools(results: Results) -> tuple[Pool, ...]:
     return tuple(pools)
 
 
+def read_all_pools(runs: Sequence[Run]) -> tuple[Pool, ...]:
+    """Read the pools of all recipes that have some, for one table and one figure of them."""
+    recipes = [recipe for recipe in all_recipes().values() if isinstance(recipe.study, Picking)]
+    found = [collect(recipe, runs)[0] for recipe in recipes]
+    return tuple(pool for results in found if results.done for pool in read_pools(results))
+
+
 def _read_pool(title: str, name: str, runs: Sequence[Run], complete: Callable[..., dict[str, Any]]) -> Pool:
     summaries = [run.summary or {} for run in runs]
     observed = [summary["observed"][name] for summary in summaries]
@@ -222,9 +230,9 @@ def expect_best_of(scores: Array, accuracy: Array, size: int) -> float:
 
 
 def draw_subsets(groups: Sequence[Array], size: int) -> Array:
-    """Return networks to pick from, choices × size, from one group each: all choices if they are few."""
-    if len(groups) == 1 and comb(len(groups[0]), size) <= _SUBSETS:
-        return np.array(list(combinations(groups[0], size)))
+    """Return networks to pick from, choices × size, from one group each: if they are few, all equally often."""
+    if len(groups) == 1 and (count := comb(len(groups[0]), size)) <= _SUBSETS:
+        return np.repeat(np.array(list(combinations(groups[0], size))), _SUBSETS // count, axis=0)
     rng, total = np.random.default_rng(0), sum(map(len, groups))
     drawn = []
     for group in groups:
@@ -352,6 +360,8 @@ def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
 def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
     """Return the table of all pools, then gains and correlations by every rule, and degrees within one network."""
     fitted, every = list_all_gains(pools, fitted=True), list_all_gains(pools, fitted=False)
+    known = {each.pool.name: len(each.pool) for each in fitted}
+    every = [each for each in every if len(each.pool) > known.get(each.pool.name, 0)]
     tables = [_make_summary(fitted, every)]
     for title, gains in (("networks that fit", fitted), ("all networks", every)):
         plain = [each for each in gains if not each.within]
