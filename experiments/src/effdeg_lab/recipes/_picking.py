@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from effdeg_lab.engine import Training
-from effdeg_lab.search import Draws, draw_points
+from effdeg_lab.search import Draws
 
 OBSERVED: dict[str, Any] = {"observe": 2000, "measure_paths": 200, "measure_nodes": 64}
 # A run takes seconds: compiling, tuning kernels and looking at it on the way would take longer.
@@ -22,9 +22,8 @@ _EPOCHS = {"resnet9": (20, 30, 40), "resnet18": (20, 30, 40), "vit": (60, 90, 12
 _ONE_IN = {"resnet9": 2, "resnet18": 2, "vit": 3, "mlp": 4}
 
 
-def draw(draws: Draws, models: Sequence[str]) -> dict[str, Any]:
-    """Draw a network and how it is trained."""
-    model = draws.choice(*models)
+def draw(draws: Draws, model: str) -> dict[str, Any]:
+    """Draw how a network is trained."""
     kind = model.split("-")[0]
     optimizer = draws.choice(*_RATES[kind])
     alpha = draws.choice(draws.uniform(0.1, 1.0), *[0.0] * (_ONE_IN[kind] - 1))
@@ -43,11 +42,13 @@ def draw(draws: Draws, models: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def search(counts: Mapping[Sequence[str], int], draw: Callable[..., dict[str, Any]] = draw) -> tuple[Any, ...]:
-    """Draw as many points for each choice of models; if only the first ones are run, all kinds are among them."""
-    points = [
-        ((number + 0.5) / count, place, point)
-        for place, (models, count) in enumerate(counts.items())
-        for number, point in enumerate(draw_points(lambda draws, models=models: draw(draws, models), count, seed=place))  # type: ignore[misc]
-    ]
+def search(
+    counts: Mapping[Sequence[str], int], draw: Callable[[Draws, str], dict[str, Any]] = draw
+) -> tuple[Mapping[str, Any], ...]:
+    """Draw as many points for each list of networks, which take turns; the first points already have all kinds."""
+    points = []
+    for place, (models, count) in enumerate(counts.items()):
+        draws = Draws(place)
+        for number in range(count):
+            points.append(((number + 0.5) / count, place, draw(draws, models[number % len(models)])))
     return tuple(point for *_, point in sorted(points, key=lambda each: each[:2]))

@@ -1,6 +1,5 @@
 """Which of my fine-tuned text encoders? MiniLMs fine-tuned on MRPC by random search."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from effdeg_lab.recipe import Method, Recipe
@@ -11,13 +10,13 @@ from effdeg_lab.studies.picking import Picking
 from effdeg_lab.text.finetune import FineTuning, check_texts, train
 
 
-def draw(draws: Draws, models: Sequence[str]) -> dict[str, Any]:
+def draw(draws: Draws, model: str) -> dict[str, Any]:
     """Draw a fine-tuning."""
     regularizer = draws.choice("plain", "mixup", "rdrop")
     return {
         "regularizer": regularizer,
         "weight": RDROP_WEIGHT if regularizer == "rdrop" else 0.5,
-        "model": draws.choice(*models),
+        "model": model,
         "lr": draws.log_uniform(1e-5, 3e-4),
         "weight_decay": draws.choice(0.0, 0.01),
         "warm_up": draws.choice(0.0, 0.1),

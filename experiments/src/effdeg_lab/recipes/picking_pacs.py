@@ -1,6 +1,5 @@
 """Which of my fine-tuned networks, for paintings, cartoons and sketches? DeiT-Tinys fine-tuned on photos (PACS)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +8,13 @@ from effdeg_lab.recipes.picking_cifar10 import RECIPE as CIFAR10
 from effdeg_lab.search import Draws
 
 
-def draw(draws: Draws, models: Sequence[str]) -> dict[str, Any]:
+def draw(draws: Draws, model: str) -> dict[str, Any]:
     """Draw a fine-tuning."""
     alpha = draws.zero_or_uniform(0.1, 1.0)
     return {
         "regularizer": "mixup" if alpha else "plain",
         "alpha": alpha,
-        "model": draws.choice(*models),
+        "model": model,
         "start_from": draws.choice("probe", "pretrained"),
         "lr": draws.log_uniform(1e-5, 1e-3),
         "weight_decay": draws.log_uniform(1e-4, 0.6),
