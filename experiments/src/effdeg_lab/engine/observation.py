@@ -119,9 +119,9 @@ def observe(
     soft = (outputs.softmax(1) - changed.softmax(1)).abs().sum(1).double() / 2
     measures = {"inconsistency_soft": _estimate(soft)}
     names = [name for name in POINT_PROXIES if labeled is not None or name != "thresholded_confidence"]
-    known = None if labeled is None else (_predict(model, labeled[0]), labeled[1])
+    known = None if labeled is None else (_predict(model, labeled[0]).cpu(), labeled[1].cpu())
     # From the logits, without further passes.
-    measures |= _list_values(proxies.evaluate(nn.Identity(), outputs, names=names, labeled=known))
+    measures |= _list_values(proxies.evaluate(nn.Identity(), outputs.cpu(), names=names, labeled=known))
     ends: tuple[Any, Any] = (inputs, copies)
     if embed is not None:
         ends = _embed(embed, inputs), _embed(embed, copies)

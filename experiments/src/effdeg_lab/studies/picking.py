@@ -348,9 +348,12 @@ def _find_interval(values: Array) -> tuple[float, float] | None:
 @lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
 def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
     """Return what rules gain in every pool, among all networks, or among those that fit, also within groups of them."""
-    found = []
+    found, seen = [], set[bytes]()
     for pool in pools:
         part = pool.take(pool.fits) if fitted else pool
+        if (content := part.predicted.tobytes()) in seen:  # only networks of one kind fit
+            continue
+        seen.add(content)
         # A single group would be the whole pool again.
         groups = [name for name in _WITHIN if name and len(np.unique(part.columns[name])) > 1] if fitted else []
         found += [measure_gains(part, within) for within in ("", *groups) if len(part) > 1]
@@ -464,13 +467,15 @@ def plot_pools(pools: tuple[Pool, ...], theme: str) -> "Figure":
         axes = figure.add_subplot()
         for row, each in enumerate(gains):
             accuracies = (each.chance, each.rules[PICK].accuracy, each.best)
-            colors = (look.faint, look.simple, look.ink)
-            for place, (accuracy, color) in enumerate(zip(accuracies, colors, strict=True)):
-                axes.barh(row + 0.26 * (place - 1), 100 * accuracy, 0.24, color=color)
+            for place, accuracy in enumerate(accuracies):
+                label = "" if row else ("a random one", "the pick", "the best")[place]
+                color = (look.faint, look.simple, look.ink)[place]
+                axes.barh(row + 0.26 * (place - 1), 100 * accuracy, 0.24, color=color, label=label)
             text = f"gain {each.rules[PICK].share:.0f}"
             axes.annotate(text, (100 * each.best, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
         name_rows(axes, look, [f"{each.title} ({len(each.pool)})" for each in gains])
-        axes.set(xlim=(0, 108), xlabel="accuracy of one of five networks (%): a random one, the pick, the best")
+        axes.set(xlim=(0, 108), xlabel="accuracy of one of five networks (%)")
+        figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
     return figure
 
 
