@@ -1,6 +1,7 @@
 """Picking one of several networks: observations, what rules gain, and pools whose answer is known."""
 
 import base64
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
@@ -19,7 +20,10 @@ from effdeg_lab.data.layouts import Corrupted, Labeled
 from effdeg_lab.engine import Training, classify
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.observation import decode, encode, get_change, make_copies, observe
-from effdeg_lab.recipe import Method, Recipe
+from effdeg_lab.finetuning.foreign import Foreign, check_foreign
+from effdeg_lab.made_up import make_up
+from effdeg_lab.models import make_model
+from effdeg_lab.recipe import Method, Recipe, find_recipe
 from effdeg_lab.results import collect
 from effdeg_lab.studies import picking
 from effdeg_lab.studies.picking import (
@@ -286,3 +290,31 @@ def test_records_become_pools_tables_and_a_figure(monkeypatch):
     axes = drawn.draw("light").axes[0]
     assert len(axes.patches) == 3 * 6
     assert axes.patches[0].get_width() == pytest.approx(100 * gains["toy"].chance)
+
+
+def test_a_search_has_as_many_of_every_network_and_all_kinds_from_the_start():
+    points = find_recipe("picking-cifar10").points()
+    kinds = [point["model"].split("-")[0] for point in points]
+    assert Counter(kinds) == {"resnet9": 80, "vit": 80, "mlp": 30, "resnet18": 20}
+    assert Counter(kinds[:21]) == {"resnet9": 8, "vit": 8, "mlp": 3, "resnet18": 2}
+    assert {*Counter(point["model"] for point in points if "vit" in point["model"]).values()} == {13, 14}
+    for name in ("augment", "regularizer", "smoothing", "optimizer", "batch", "epochs", "dropout"):
+        assert len({point[name] for point in points}) > 1
+
+
+def test_a_classifier_of_others_that_is_not_there_is_reported_before_anything_starts(tmp_path):
+    with pytest.raises(ValueError, match="give --data DIR"):
+        check_foreign([Foreign(model="resnet")], None)
+    with pytest.raises(FileNotFoundError, match="with the folder resnet and classifiers"):
+        check_foreign([Foreign(model="resnet")], tmp_path)
+    make_up(["foreign"], tmp_path)
+    with pytest.raises(FileNotFoundError, match="val5 is incomplete"):
+        check_foreign([Foreign(model="resnet50_keras")], tmp_path)
+    check_foreign([Foreign(model="resnet50_keras", data="foreign")], tmp_path)
+
+
+def test_a_vision_transformer_is_named_by_its_width_depth_and_patch():
+    model = make_model("vit-64x3-8", shape=(3, 32, 32), classes=5)
+    assert (len(model.blocks), model.head.in_features, model.tokens, model.blocks[0].heads) == (3, 64, 17, 2)
+    with pytest.raises(ValueError, match="not a multiple of 32"):
+        make_model("vit-50x3-8", shape=(3, 32, 32), classes=5)
