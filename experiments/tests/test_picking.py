@@ -10,12 +10,13 @@ import pytest
 import torch
 from engine_runs import carry_out, small
 from torch import nn
+from torch.nn.functional import one_hot
 from toy_results import make_run
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import _find_variance
-from effdeg.pools._observation import choose_change
+from effdeg.pools._choice import _find_variance, choose, combine
+from effdeg.pools._observation import Observation, choose_change
 from effdeg_lab.data.layouts import Corrupted, Labeled
 from effdeg_lab.engine import Training, classify
 from effdeg_lab.engine.examples import DeviceExamples
@@ -38,6 +39,7 @@ from effdeg_lab.studies.picking import (
     measure_tau,
     orient,
     read_pools,
+    score_subsets,
 )
 
 
@@ -109,6 +111,20 @@ def test_the_pick_among_five_is_that_of_the_library():
             scores.append((inconsistency[one] + np.mean(others)) / 2)
         expected.append(accuracy[choice[int(np.argmin(scores))]])
     assert measure_gains(pool).rules[PICK].accuracy == pytest.approx(np.mean(expected))
+    changes = torch.from_numpy(pool.predicted != pool.changed).double()
+    seen = {
+        str(place): Observation("", one_hot(torch.from_numpy(each), 10).float(), {"inconsistency": changes[place]})
+        for place, each in enumerate(pool.predicted[:5])
+    }
+    options = {"seed": 0, "labels": 0, "examples": 200, "change": ""}
+    scores = score_subsets(pool, np.arange(5)[None])[PICK][0]
+    assert scores == pytest.approx([choose({}, seen, None, options, []).scores[name] for name in seen])
+    # Where a prediction is right it is taken for the label: these are the first examples that some network has right.
+    labels = np.array([pool.predicted[right.argmax(), place] for place, right in enumerate(pool.correct.T[:50])])
+    wrong = (pool.predicted[:5, :50] != labels).astype(float)
+    found = combine(scores, wrong.mean(1), find_variances(wrong[None])[0])
+    chosen = choose({}, seen, torch.from_numpy(labels), options, []).scores
+    assert found == pytest.approx([chosen[name] for name in seen])
     wrong = np.random.default_rng(0).random((3, 5, 50)) < 0.3
     expected = [_find_variance(each.T.astype(float)) for each in wrong]
     assert find_variances(wrong.astype(float)) == pytest.approx(expected)
