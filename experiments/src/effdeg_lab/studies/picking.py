@@ -46,7 +46,7 @@ _KINDS = {"resnet9": "ResNet-9", "resnet18": "ResNet-18", "vit": "ViT", "mlp": "
 _WITHIN = {"": "", "architecture": "one architecture", "network": "one network", "recipe": "one recipe"}
 _SHOWN = ("inconsistency", "disagreement", "confidence", *(f"{count} labels" for count in LABELS), "50 labels + pick")
 _NOTES = (
-    f"Picking one of {_CHOICE} networks at random, or of 2 where there are only {_CHOICE}. Gain: 0 is a random one of "
+    f"Picking one of {_CHOICE} random networks, or of all but one where there are no more. Gain: 0 is a random one of "
     "them, 100 the best. Regret: the accuracy that the best has more, in points. Kendall's τ is with the error.",
     f"Intervals (95%) are by the bootstrap over configurations. A network fits with {FITS:.0%} on its training images.",
 )
@@ -287,7 +287,7 @@ def _standardize(values: Array) -> Array:
 
 def measure_gains(pool: Pool, within: str = "") -> Gains | None:
     """Return what every rule gains among the networks of a pool; None if there are too few to pick from."""
-    size = _CHOICE if len(pool) > _CHOICE else 2
+    size = max(2, min(_CHOICE, len(pool) - 1))
     groups = [group for group in pool.split(within) if len(group) >= max(size, _FEWEST if within else 2)]
     if not groups:
         return None
