@@ -348,10 +348,11 @@ def _find_interval(values: Array) -> tuple[float, float] | None:
 @lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
 def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
     """Return what rules gain in every pool, among all networks, or among those that fit, also within groups of them."""
-    found, seen = [], set[bytes]()
+    found, seen = [], set[tuple[str, bytes]]()
     for pool in pools:
         part = pool.take(pool.fits) if fitted else pool
-        if (content := part.predicted.tobytes()) in seen:  # only networks of one kind fit
+        content = pool.name.split(",")[0], part.predicted.tobytes()
+        if content in seen:  # only networks of one kind fit
             continue
         seen.add(content)
         # A single group would be the whole pool again.
