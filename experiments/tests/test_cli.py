@@ -341,7 +341,7 @@ def test_mistakes_end_with_one_clear_sentence(run, own, toy_alone, monkeypatch, 
         ("pairs=0.001", "pairs=0.001 of a batch of 50 rounds to no path: use pairs=0.02 or more"),
         ("at=layer", "at='layer' is not a layer of mlp"),
         ("regularizer=foo", "regularizer=foo is not known. Choose from: 'plain', 'mixup', 'cutmix', 'regmixup', 'sam'"),
-        ("regularizer=foo", "'ict'. Several that act in different places are joined by +, as in mixup+ed."),
+        ("regularizer=foo", "'fixmatch'. Several that act in different places are joined by +, as in mixup+ed."),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "sweep"])

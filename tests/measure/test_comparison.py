@@ -381,7 +381,7 @@ def test_every_bar_is_named_and_numbered(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: effdeg.compare({"a": mlp()}, X), "at least two models, not 1"),
+        (lambda: effdeg.compare({"a": mlp()}, X), "at least two models are needed, not 1"),
         (lambda: effdeg.compare({"a": mlp(), "b": mlp()}, X, tolerance=0.1), "tolerance= would give each model"),
         (
             lambda: effdeg.compare({

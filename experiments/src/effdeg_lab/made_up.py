@@ -291,6 +291,29 @@ def _make_imagenet(folder: Path) -> None:
                 write(folder / name / each.wnid / "0.jpg", jpegs[number % 40])
 
 
+_FOREIGN = """import torch
+
+
+def load(folder):
+    torch.manual_seed(len(folder.name))
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 1000)).eval(), {"size": 8}
+
+
+def picture(image, settings):
+    image = image.convert("RGB").resize((settings["size"],) * 2)
+    return torch.tensor(list(image.getdata())).view(settings["size"], settings["size"], 3).permute(2, 0, 1) / 255
+"""
+
+
+def _make_foreign(folder: Path) -> None:
+    """Write images of a thousand classes, and classifiers with their code."""
+    images = {f"{label}.jpg": draw_jpeg(label % 10, label) for label in range(60)}
+    write_table(folder / "foreign" / "val-00000-of-00001.parquet", images, label=[*range(60)])
+    write(folder / "classifiers" / "classifiers.py", _FOREIGN.encode())
+    for name in ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "resnet50_keras"):
+        write(folder / "classifiers" / name / "settings.json", b"{}")
+
+
 def _make_clip(folder: Path, name: str) -> None:
     write_clip(folder / PRETRAINED[name].place)
     generator = torch.Generator().manual_seed(0)
@@ -304,6 +327,7 @@ _MAKERS: Mapping[str, Callable[[Path], None]] = {
     "mnist-cifar": _make_mnist_cifar,
     "tiny-imagenet": _make_tiny_imagenet,
     "imagenet": _make_imagenet,
+    "foreign": _make_foreign,
     "pacs": lambda folder: write_pacs(folder / "pacs", tables=True, count=12),
     **{name: partial(write_glue, name=name) for name in LAYOUTS},
     "all-MiniLM-L6-v2": lambda folder: write_text_model(folder / "all-MiniLM-L6-v2"),

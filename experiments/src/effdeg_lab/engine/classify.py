@@ -16,6 +16,7 @@ from effdeg_lab.data import ImageSet, load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.loop import Loop, open_loop, share_batch
+from effdeg_lab.engine.observation import observe_tests
 from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
@@ -58,7 +59,7 @@ def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: 
     """Finish a trained run: evaluate its proxies, if any, and the weights between its start and its end."""
     settings, shows = job.settings, job.progress and loop.first_process
     assert isinstance(settings, Training)
-    if settings.start_from != "scratch" and not settings.held_out:
+    if settings.start_from != "scratch" and not settings.held_out and not settings.observe:
         # All of its weights will be replaced: it needs no head that fits.
         network = make_network(settings.change({"start_from": "pretrained"}), examples, job.device, job.data)
         ends = loop.first_weights, task.model.state_dict()
@@ -73,7 +74,7 @@ def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: 
         summary |= loop.measure(
             evaluation.measure_proxies, task.model, loop.first_weights, examples, settings, progress=shows
         )
-    loop.finish(summary)
+    loop.finish(summary, keep_weights=not settings.observe)
 
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
@@ -217,8 +218,14 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
     """Return the summary of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
     model = task.model
-    corrupted = loop.measure(evaluation.evaluate_corrupted, model, examples, settings)
-    mean = corrupted.get("corrupted_accuracy")
+    further = loop.measure(evaluation.score_test, model, examples, settings)
+    if settings.observe:
+        further |= loop.measure(observe_tests, model, examples, settings)
+    else:
+        further |= loop.measure(evaluation.evaluate_corrupted, model, examples, settings)
+        mean = further.get("corrupted_accuracy")
+        further |= loop.measure(evaluation.evaluate_shifted, model, examples, mean, settings)
+        further |= loop.measure(evaluation.measure_degree, model, examples, settings)
     return {key: loop.last[key] for key in kept if key in loop.last} | {
         "gap": loop.last["train_accuracy"] - loop.last["test_accuracy"],
         "epochs": settings.epochs,
@@ -228,10 +235,7 @@ def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Traini
         "parameters": sum(each.numel() for each in model.parameters()),
         **loop.measure_speed(),
         **examples.summarize(),
-        **loop.measure(evaluation.score_test, model, examples, settings),
-        **corrupted,
-        **loop.measure(evaluation.evaluate_shifted, model, examples, mean, settings),
-        **loop.measure(evaluation.measure_degree, model, examples, settings),
+        **further,
         **({} if task.memory is None else task.memory.summarize()),
     }
 

@@ -163,6 +163,7 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
         "ends": settings.ends not in {"data", "random-pixels"},
         "loss_on": settings.loss_on == "boxes",
         "regularizer": bool({"uda", "fixmatch"} & {*settings.regularizer.split("+")}),
+        "observe": settings.observe > 0,
     }
     for name, needs_images in needed.items():
         if needs_images and len(shape) != 3:

@@ -293,18 +293,21 @@ class Loop:
 def open_loop(task: Task, job: Job) -> Iterator[Loop]:
     """Make a loop, and free its memory afterwards."""
     loop = Loop(task, job)
-    with tune_kernels(job.device, tokens=getattr(task.model, "tokens", 0)), closing(loop._step):
+    tokens = getattr(task.model, "tokens", 0)
+    with tune_kernels(job.device, tokens=tokens, benchmark=task.compile), closing(loop._step):
         yield loop
 
 
 @contextmanager
-def tune_kernels(device: torch.device, *, tokens: int = 0) -> Iterator[None]:
+def tune_kernels(device: torch.device, *, tokens: int = 0, benchmark: bool = True) -> Iterator[None]:
     """Choose cuDNN's fastest convolutions for fixed sizes, and not its attention; forget compiled code afterwards.
+
+    A step that is not compiled is of a short run, which a ``benchmark`` of convolutions would take longer than.
 
     On an H200, the gradients of cuDNN's attention, which torch prefers, can be NaN for 64 tokens, and for other numbers
     that leave the remainder 64 when divided by 128 (https://github.com/pytorch/pytorch/issues/196678).
     """
-    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, benchmark
     attention = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION]
     if tokens > _FEW_TOKENS:
         attention.reverse()

@@ -24,6 +24,8 @@ def _keep_one_of_each(proxies: Sequence[str]) -> tuple[str, ...]:
 
 def _shrink_model(name: str) -> str:
     """Return a network of the same kind for smoke tests; those that are pretrained are small because of their files."""
+    if re.fullmatch(r"vit-\d+x\d+-\d+", name):
+        return "vit-32x1-8"
     if name.startswith("vit-"):
         _, size, *rest = name.split("-")
         return "-".join(["vit", "mu16" if size.endswith("16") else "mu8", *rest])
@@ -176,6 +178,15 @@ class Training(Settings):
     # As many as above; the effective degree is always measured on test examples.
     test_proxies: tuple[LabelFree, ...] = setting(
         (), "proxies without labels, evaluated on test examples", scale=True, named=False
+    )
+    # And of their changed copies; weights are not kept then, and nothing else is measured.
+    observe: int = setting(
+        0,
+        "test examples of which predictions are kept, to choose among networks",
+        scale=True,
+        named=False,
+        least=0,
+        smoke=24,
     )
 
     @property

@@ -85,7 +85,7 @@ class Member(Loop):
 def train_stack(members: Sequence[Member], fingerprint: str, end: Callable[[Member], None]) -> None:
     """Train networks together and end the run of each, or raise :class:`AloneError` if they cannot be stacked."""
     opened = _each(members, lambda member: member.open(fingerprint, together=len(members), shared=True))
-    with looping.tune_kernels(members[0].job.device):
+    with looping.tune_kernels(members[0].job.device, benchmark=members[0].task.compile):
         # If the runs were killed while saving, some are ahead of others.
         for step in sorted({member.resumes_at for member in opened}, reverse=True):
             _train([member for member in opened if member.resumes_at == step], end)

@@ -21,7 +21,8 @@ __all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_m
 _NAMES = ("vit-tiny", "vit-tiny-mean", "vit-s16", "resnet18", "resnet9", "mlp")
 _RESNET = re.compile(r"resnet(9|18)(?:-([1-9]\d*))?")
 # The size of a ViT by its letters, the pixels a side of a patch, then departures from the ViT paper.
-_VIT = re.compile(rf"vit-({'|'.join(SIZES)})([1-9]\d*)(-mean)?(-sincos)?")
+_VIT = re.compile(rf"vit-({'|'.join(SIZES)}|[1-9]\d*x[1-9]\d*-)([1-9]\d*)(-mean)?(-sincos)?")
+_HEAD = 32  # the width of a head of vit-128x4-8
 
 
 class Pretrained(NamedTuple):
@@ -70,7 +71,8 @@ def make_model(
 
     ``vit-s16`` and the like are published sizes of ViT: ``mu``, ``ti``, ``s``, ``b`` or ``l``, and the pixels a side of
     a patch. ``vit-s16-mean`` has the mean of the patches instead of a class token, ``vit-s16-mean-sincos`` also fixed
-    positions. They are initialized as in big_vision.
+    positions. They are initialized as in big_vision. ``vit-128x4-8`` has the width 128, the depth 4 and patches of 8
+    pixels a side.
 
     ``deit-tiny``, ``clip-b32`` and ``clip-b16`` are pretrained, and read from the data folder.
     """
@@ -99,9 +101,19 @@ def make_model(
     if not (vit := _VIT.fullmatch(name)):
         return ViT(**fitted)
     size, patch, _, sincos = vit.groups()
-    model = ViT(**fitted, **SIZES[size], patch=int(patch), positions="sincos" if sincos else "learned")
+    model = ViT(**fitted, **_read_size(size), patch=int(patch), positions="sincos" if sincos else "learned")
     model.initialize()
     return model
+
+
+def _read_size(text: str) -> dict[str, Any]:
+    """Read the size of a ViT: its letters, or its width and depth."""
+    if text in SIZES:
+        return SIZES[text]
+    width, depth = map(int, text.removesuffix("-").split("x"))
+    if width % _HEAD:
+        raise ValueError(f"vit-{text} has a width that is not a multiple of {_HEAD}.")
+    return {"width": width, "depth": depth, "heads": width // _HEAD}
 
 
 def check_model(name: str, *, dropout: float) -> None:

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from effdeg import Penalty
+from effdeg import Penalty, changes
 from effdeg.baselines import R3F, Method, RDrop, mixup
 from effdeg_lab.data.sources import explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
+from effdeg_lab.engine.observation import draw, make_copies, observe
 from effdeg_lab.engine.regularizers import choose_weights
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.engine.together import Member, train_stack
@@ -34,6 +35,8 @@ _CHUNK = 512
 _MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
+_DROPPED = 0.1
+_OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,15 @@ class FineTuning(Settings):
     compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
     # Those of hundreds of encoders fill a disk.
     keep_weights: bool = setting(False, "keep the trained weights", scale=True, named=False)
+    # And of copies of which a tenth of the tokens is replaced.
+    observe: int = setting(
+        0,
+        "dev examples of which predictions are kept, to choose among encoders",
+        scale=True,
+        named=False,
+        least=0,
+        smoke=24,
+    )
 
     def together_key(self) -> str:
         """Return a hash of everything but the seed."""
@@ -122,7 +134,7 @@ def train_in_turn(jobs: Sequence[Job]) -> None:
                 loop = first if job is jobs[0] else first.repeat(job)
                 loop.start(prepared.texts.fingerprint)
                 loop.train()
-                _finish(loop, prepared.settings)
+                _finish(loop, model, prepared)
             except Exception as error:
                 if len(jobs) == 1 or isinstance(error, StoppedError):
                     raise
@@ -137,7 +149,7 @@ def train_stacked(jobs: Sequence[Job]) -> None:
         # Fused attention kernels cannot be stacked.
         model = prepared.load(job, attention="eager").to(job.device)
         members.append(Member(make_task(prepared.settings, prepared.texts, model), job, group=None))
-    train_stack(members, prepared.texts.fingerprint, lambda member: _finish(member, prepared.settings))
+    train_stack(members, prepared.texts.fingerprint, lambda member: _finish(member, member.task.model, prepared))
 
 
 class Prepared:
@@ -156,10 +168,13 @@ class Prepared:
         return load_classifier(self._folder, classes=self.texts.classes, place=place, attention=attention)
 
 
-def _finish(loop: Loop, settings: FineTuning) -> None:
+def _finish(loop: Loop, model: nn.Module, prepared: Prepared) -> None:
+    settings = prepared.settings
     kept = {key: value for key, value in loop.last.items() if key.startswith(("dev_", "train_", "score"))}
     times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / loop.step}
     summary = {**kept, "test_accuracy": kept["score"], "epochs": settings.epochs, **times}
+    if settings.observe:
+        summary["observed"] = {"test": loop.measure(_observe, model, prepared.texts, settings.observe)}
     loop.finish(summary, keep_weights=settings.keep_weights)
 
 
@@ -215,6 +230,24 @@ class Texts:
         """Return the smallest length that is enough for a batch."""
         longest = int(self._lengths[indices].max())
         return next(length for length in self.shapes if length >= longest)
+
+
+def _observe(model: Any, texts: Texts, count: int) -> dict[str, Any]:
+    """Observe an encoder on dev examples; as in :func:`effdeg.pick`, a tenth of their tokens become padding."""
+    drop = changes.drop_tokens(_DROPPED, getattr(model.model.config, "pad_token_id", None) or 0)
+
+    def change(tokens: Tensor) -> Tensor:
+        ids, mask, types = tokens.unbind(1)
+        return torch.stack([drop({"input_ids": ids, "attention_mask": mask})["input_ids"], mask, types], dim=1)
+
+    chosen = draw(len(texts.dev_labels), count).to(texts.dev_labels.device)
+    tokens, training = texts.dev_tokens[chosen], model.training
+    model.eval()  # also where only a half of it is run
+    found = observe(
+        model, tokens, make_copies(tokens, change), texts.dev_labels[chosen], embed=model.embed, **_OBSERVED
+    )
+    model.train(training)
+    return found
 
 
 def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task:
