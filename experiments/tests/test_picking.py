@@ -15,7 +15,7 @@ from toy_results import make_run
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import _find_variance, choose, combine
+from effdeg.pools._choice import _find_variance, choose, estimate_errors
 from effdeg.pools._observation import Observation, choose_change
 from effdeg_lab.data.layouts import Corrupted, Labeled
 from effdeg_lab.engine import Training, classify
@@ -118,7 +118,7 @@ def test_the_pick_among_five_is_that_of_the_library():
     # Where a prediction is right it is taken for the label: these are the first examples that some network has right.
     labels = np.array([pool.predicted[right.argmax(), place] for place, right in enumerate(pool.correct.T[:50])])
     wrong = (pool.predicted[:5, :50] != labels).astype(float)
-    found = combine(scores, wrong.mean(1), find_variances(wrong[None])[0])
+    found = estimate_errors(scores, wrong.mean(1), find_variances(wrong[None])[0])
     chosen = choose({}, seen, torch.from_numpy(labels), options, []).scores
     assert found == pytest.approx([chosen[name] for name in seen])
     wrong = np.random.default_rng(0).random((3, 5, 50)) < 0.3

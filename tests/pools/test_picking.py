@@ -11,7 +11,7 @@ from torch import nn
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import _find_chances, combine, compare_predictions
+from effdeg.pools._choice import _find_chances, compare_predictions, estimate_errors
 from tests.models import mlp
 
 X = torch.randn(150, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -119,10 +119,10 @@ def test_labels_alone_decide_if_there_are_many(models):
 
 def test_scores_and_labels_are_combined_by_how_much_is_known():
     scores, errors = np.array([[0.1, 0.2, 0.3]]), np.array([[0.4, 0.1, 0.1]])
-    assert combine(scores, errors, 1e-12) == pytest.approx(errors, abs=1e-6)
-    unknown = combine(scores, errors, 1e6)
+    assert estimate_errors(scores, errors, 1e-12) == pytest.approx(errors, abs=1e-6)
+    unknown = estimate_errors(scores, errors, 1e6)
     assert unknown == pytest.approx(errors.mean() + scores - scores.mean(), abs=1e-4)
-    between = combine(scores, errors, 0.01)
+    between = estimate_errors(scores, errors, 0.01)
     assert ((between >= np.minimum(errors, unknown) - 1e-9) & (between <= np.maximum(errors, unknown) + 1e-9)).all()
 
 

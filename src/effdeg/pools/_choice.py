@@ -236,7 +236,7 @@ def _estimate_scores(each: Array, wrong: Array | None, counts: Array) -> Array:
     labeled = counts[:, : len(wrong)]
     # A resample without any labeled example says as much about the labels as the examples themselves do.
     labeled = np.where(labeled.sum(1, keepdims=True) > 0, labeled, 1.0)
-    return combine(scores, labeled @ wrong / labeled.sum(1, keepdims=True), _find_variance(wrong))
+    return estimate_errors(scores, labeled @ wrong / labeled.sum(1, keepdims=True), _find_variance(wrong))
 
 
 def _find_variance(wrong: Array) -> float:
@@ -247,12 +247,26 @@ def _find_variance(wrong: Array) -> float:
     return float((own.var(0).mean() * labels + 0.25) / (labels + 1) / labels)
 
 
-def combine(scores: Array, errors: Array, variance: float) -> Array:
-    """Estimate errors from scores without labels, and from errors on a few labels that have a known variance.
+def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Array:
+    """Estimate the errors of models from scores without labels and from their errors on a few labels.
 
     Errors are taken to be a straight line in the scores plus a deviation of each model (the model of Fay and Herriot,
     1979). The slope is a ridge regression towards 1. The best estimate then lies between line and labels, nearer to the
     labels the more there are.
+
+    Args:
+        scores: The scores of the models, which come last.
+        errors: The share of labeled examples that each gets wrong.
+        variance: The variance of these shares, less what all models have in common.
+
+    Returns:
+        The estimates, in the shape of the scores.
+
+    Example:
+        >>> import numpy as np
+        >>> from effdeg.pools import estimate_errors
+        >>> estimate_errors(np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.2, 0.3]), variance=1e-9).round(3)
+        array([0.4, 0.2, 0.3])
     """
     x, mean = scores - scores.mean(-1, keepdims=True), errors.mean(-1, keepdims=True)
     y = errors - mean

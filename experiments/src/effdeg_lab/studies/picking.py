@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
-from effdeg.pools._choice import combine
+from effdeg.pools import estimate_errors
 from effdeg.proxies import larger_is_better
 from effdeg_lab.engine.observation import COPIES, DEGREES, decode
 from effdeg_lab.figures import name_rows, open_figure
@@ -277,7 +277,7 @@ def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
             labeled = wrong[:, rng.choice(wrong.shape[1], count, replace=False)][subsets[draw::_DRAWS]].astype(float)
             errors[draw::_DRAWS], variances[draw::_DRAWS, 0] = labeled.mean(2), find_variances(labeled)
         found[f"{count} labels"] = errors
-        found[f"{count} labels + pick"] = combine(found[PICK], errors, variances)  # type: ignore[arg-type]
+        found[f"{count} labels + pick"] = estimate_errors(found[PICK], errors, variances)
     return found
 
 
