@@ -51,7 +51,7 @@ def pick(
     same class. The score of a model is the mean of two shares: of examples whose copy is classified differently
     (inconsistency), and of other models that classify an example differently (disagreement), each divided by what
     chance would give, so that a model is not chosen because it always says the same. The lowest score is chosen. The
-    same forward passes give every other measure without labels: see :attr:`Choice.measures`.
+    same forward passes give every other measure without labels: see ``measures`` of :class:`effdeg.Choice`.
 
     How often a model is best when the examples are drawn anew (the bootstrap) tells how much of the order is chance. It
     does not tell whether the score is right for these models: notes say where it is known to fail, and a few labels
