@@ -35,7 +35,7 @@ def move(x):
 
 
 new = digits.held_out
-choice = effdeg.pick(networks, new, change=move, examples=500)
+choice = effdeg.pick(networks, new, change=move)
 print(choice)
 
 # %%
