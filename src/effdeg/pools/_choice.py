@@ -52,7 +52,7 @@ class Choice:
         tied: The models that cannot be told apart from the best: in more than 5% of the resamples their score is at
             least as good.
         measures: For each model every measure by name, with its standard error or None.
-        settings: ``change``, ``examples``, ``labels``, ``seed`` and ``at``.
+        settings: ``change``, ``examples``, ``labels`` and ``seed``.
         notes: What limits the trust in this choice.
     """
 
