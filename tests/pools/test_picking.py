@@ -226,6 +226,15 @@ def test_nothing_to_tell_models_apart_is_noted(models):
     assert any("inconsistency alone decides" in note for note in effdeg.pick(dict([*models.items()][:2]), X).notes)
 
 
+def test_models_that_differ_on_copies_alone_are_told_apart():
+    x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
+    choice = effdeg.pick(
+        {"flips": lambda x: x * torch.sign(5 - x.sum(1, True)), "keeps": lambda x: x}, x, change=lambda x: x + 10
+    )
+    assert choice.best == "keeps"
+    assert "all models predict the same for every example: only the inconsistency tells them apart." in choice.notes
+
+
 def test_a_model_with_nan_is_left_out(models):
     broken = conv(7)
     with torch.no_grad():

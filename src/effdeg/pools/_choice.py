@@ -314,7 +314,8 @@ def _find_notes(
             "a stronger change=."
         )
     if not bool(disagreement.any()):
-        notes.append("all models predict the same for every example: nothing here tells them apart.")
+        left = "only the inconsistency" if len(inconsistency.unique()) > 1 else "nothing here"
+        notes.append(f"all models predict the same for every example: {left} tells them apart.")
     elif twins := [
         f"{names[i]} and {names[j]}"
         for i in range(len(names))
