@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
 import effdeg
 from effdeg import changes
@@ -271,6 +272,30 @@ def test_noise_has_the_scale_of_all_examples_of_sorted_data():
     effdeg.pick({"a": record, "b": lambda x: -x}, x)
     copies, examples = torch.cat(seen)[8:].unflatten(0, (-1, 4))[:, [0, -1]].unbind(1)
     assert (copies - examples).std(0) == pytest.approx(0.1 * x.std(0), rel=0.15)
+
+
+def test_labels_belong_to_the_data_set_of_a_loader(models):
+    data = TensorDataset(X, classify(models["m0"], X))
+    labels = data.tensors[1][:30]
+    choice = effdeg.pick(models, DataLoader(data, batch_size=16, shuffle=True), labels=labels)
+    assert choice.measures["m0"]["accuracy"][0] == 1
+    drawn = DataLoader(data, batch_size=16, sampler=SubsetRandomSampler(range(50)))
+    assert effdeg.pick(models, drawn).settings["examples"] == 50
+    with pytest.raises(ValueError, match="sampler selects and orders examples"):
+        effdeg.pick(models, drawn, labels=labels)
+
+
+def test_what_a_data_set_draws_is_kept(models, tmp_path):
+    class Noisy(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return X[index] + torch.randn(3, 8, 8)
+
+    found = [effdeg.pick(models, Noisy(), keep=tmp_path).to_dict() for _ in range(2)]
+    assert found[0] == found[1]
+    assert len([*tmp_path.iterdir()]) == len(models)
 
 
 def test_training_examples_may_be_a_generator(models):

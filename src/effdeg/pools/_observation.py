@@ -171,7 +171,8 @@ class Observer:
             return None
         weights = {name: each.reshape(-1) for name, each in model.state_dict().items() if torch.is_tensor(each)}
         some = spread(self.indices, _HASHED)
-        inputs = ItemReader(model)(self.examples.fetch(some)).inputs
+        with seed_everything(self.seed):  # a data set may draw
+            inputs = ItemReader(model)(self.examples.fetch(some)).inputs
         partners = Partners(self.change, len(self.examples), ItemReader(model))
         told = (
             hash_examples(weights),

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples
+from effdeg._models.examples import _reads_all, as_examples
 from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
 from effdeg._models.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
@@ -115,6 +116,8 @@ def pick(
     with seed_everything(seed):  # a loader may draw
         given = as_examples(data)
     known = None if labels is None else check_labels(labels, "labels=")
+    if known is not None:
+        _check_order(data)
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
     if train is not None:
@@ -192,6 +195,15 @@ def _open_folder(folder: Path) -> Path:
         raise ValueError(f"keep={str(folder)!r} cannot be made a folder: {error.strerror}.") from None
     check_writable(f"keep={str(folder)!r}", folder.absolute())
     return folder
+
+
+def _check_order(data: Any) -> None:
+    """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
+    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and not _reads_all(data):
+        raise ValueError(
+            "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
+            "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
+        )
 
 
 def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
