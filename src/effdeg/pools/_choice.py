@@ -314,7 +314,7 @@ def _find_notes(
             "a stronger change=."
         )
     if not bool(disagreement.any()):
-        left = "only the inconsistency" if len(inconsistency.unique()) > 1 else "nothing here"
+        left = "only the inconsistency" if bool((inconsistency != inconsistency[0]).any()) else "nothing here"
         notes.append(f"all models predict the same for every example: {left} tells them apart.")
     elif twins := [
         f"{names[i]} and {names[j]}"

@@ -113,11 +113,11 @@ def pick(
     check_precision(dtype)
     _check_place(device, ray)
     folder = None if keep is None else _open_folder(Path(keep))
-    with seed_everything(seed):  # a loader may draw
-        given = as_examples(data)
     known = None if labels is None else check_labels(labels, "labels=")
     if known is not None:
         _check_order(data)
+    with seed_everything(seed):  # a loader may draw
+        given = as_examples(data)
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
     if train is not None:
