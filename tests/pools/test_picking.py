@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
 import effdeg
 from effdeg import changes
@@ -226,6 +227,15 @@ def test_nothing_to_tell_models_apart_is_noted(models):
     assert any("inconsistency alone decides" in note for note in effdeg.pick(dict([*models.items()][:2]), X).notes)
 
 
+def test_models_that_differ_on_copies_alone_are_told_apart():
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    choice = effdeg.pick(
+        {"flips": lambda x: x * torch.sign(12 - x.sum(1, True)), "keeps": lambda x: x}, x, change=lambda x: x + 10
+    )
+    assert choice.best == "keeps"
+    assert "all models predict the same for every example: only the inconsistency tells them apart." in choice.notes
+
+
 def test_a_model_with_nan_is_left_out(models):
     broken = conv(7)
     with torch.no_grad():
@@ -235,6 +245,66 @@ def test_a_model_with_nan_is_left_out(models):
     assert found.ranking == effdeg.pick(models, X, change=changes.mirror).ranking
     with pytest.raises(ValueError, match="fewer than two models are left"):
         effdeg.pick({"broken": broken, "m0": models["m0"]}, X)
+
+
+def test_a_model_with_nan_on_copies_alone_is_left_out(models):
+    broken = {**models, "bad": lambda x: models["m0"](x) + torch.where(x[:, :1, 0, 0] > 50, math.nan, 0.0)}
+    choice = effdeg.pick(broken, X, change=lambda x: x + 100)
+    assert "bad" not in choice.scores
+    assert choice.scores == effdeg.pick(models, X, change=lambda x: x + 100).scores
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 0), (torch.float64, 1)])
+def test_small_differences_of_logits_decide_a_class(models, dtype, offset):
+    small = {name: lambda x, model=model: 1e-9 * model(x.float()).to(dtype) + offset for name, model in models.items()}
+    expected = effdeg.pick(models, X, change=changes.mirror)
+    assert effdeg.pick(small, X.to(dtype), change=changes.mirror).scores == pytest.approx(expected.scores)
+
+
+def test_noise_has_the_scale_of_all_examples_of_sorted_data():
+    x = torch.cat([torch.zeros(1000, 2), torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))])
+    seen = []
+
+    def record(points):
+        seen.append(points)
+        return points
+
+    effdeg.pick({"a": record, "b": lambda x: -x}, x)
+    copies, examples = torch.cat(seen)[8:].unflatten(0, (-1, 4))[:, [0, -1]].unbind(1)
+    assert (copies - examples).std(0) == pytest.approx(0.1 * x.std(0), rel=0.15)
+
+
+def test_labels_belong_to_the_data_set_of_a_loader(models):
+    data = TensorDataset(X, classify(models["m0"], X))
+    labels = data.tensors[1][:30]
+    choice = effdeg.pick(models, DataLoader(data, batch_size=16, shuffle=True), labels=labels)
+    assert choice.measures["m0"]["accuracy"][0] == 1
+    drawn = DataLoader(data, batch_size=16, sampler=SubsetRandomSampler(range(50)))
+    assert effdeg.pick(models, drawn).settings["examples"] == 50
+    with pytest.raises(ValueError, match="sampler selects and orders examples"):
+        effdeg.pick(models, drawn, labels=labels)
+
+
+def test_what_a_data_set_draws_is_kept(models, tmp_path):
+    class Noisy(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return X[index] + torch.randn(3, 8, 8)
+
+    found = [effdeg.pick(models, Noisy(), keep=tmp_path).to_dict() for _ in range(2)]
+    assert found[0] == found[1]
+    assert len([*tmp_path.iterdir()]) == len(models)
+
+
+def test_training_examples_may_be_a_generator(models):
+    y = classify(models["m0"], X)
+    choice = effdeg.pick(models, X, train=((X[i : i + 50], y[i : i + 50]) for i in (0, 50, 100)))
+    assert choice.measures["m0"]["train_accuracy"][0] == 1
+    with pytest.raises(RuntimeError) as caught:
+        effdeg.pick(models, X, train=(X.flatten(1), y))
+    assert "This is about the examples of train=." in caught.value.__notes__
 
 
 def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
@@ -261,6 +331,38 @@ def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
     observed.clear()
     effdeg.pick(models, X + 1, **settings)
     assert len(observed) == 4
+
+
+@pytest.mark.parametrize("change_data", [False, True])
+def test_what_was_kept_is_not_read_for_other_data_or_answers(change_data, tmp_path):
+    class Scaled(nn.Module):
+        """Its scale is neither a weight nor printed."""
+
+        def __init__(self, seed, scale):
+            super().__init__()
+            self.inner, self.scale = conv(seed), scale
+
+        def forward(self, x):
+            return (self.scale * self.inner(x)).sin()
+
+    settings = {"change": changes.mirror, "keep": tmp_path}
+    effdeg.pick([Scaled(seed, 1.0) for seed in range(2)], X, **settings)
+    models, data = [Scaled(seed, 1.0 if change_data else 9.0) for seed in range(2)], X.clone()
+    if change_data:
+        data[-1] = -data[-1]  # of 150
+    found = effdeg.pick(models, data, **settings)
+    assert found.to_dict() == effdeg.pick(models, data, change=changes.mirror).to_dict()
+
+
+def test_damaged_files_are_written_again(models, tmp_path):
+    settings = {"change": changes.mirror, "keep": tmp_path}
+    first = effdeg.pick(models, X, **settings)
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged")
+    assert effdeg.pick(models, X, **settings).to_dict() == first.to_dict()
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot be made a folder"):
+        effdeg.pick(models, X, keep=tmp_path / "file")
 
 
 def test_results_as_json_frames_and_html(choice):
@@ -316,7 +418,15 @@ def test_models_are_left_as_they_were(models):
         ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but the models have 4 classes"),
         ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
         ({"labels": torch.zeros(9, 4, dtype=torch.long)}, ValueError, "labels= must be class ids"),
+        ({"labels": torch.zeros(0, dtype=torch.long)}, ValueError, "labels= must be class ids"),
+        ({"labels": 3}, ValueError, "labels= must be class ids"),
+        ({"labels": ["cat", "dog"]}, ValueError, "labels= must be class ids.*'cat'"),
+        ({"labels": [[0], [1, 2]]}, ValueError, "labels= must be class ids"),
+        ({"labels": iter([0, 1])}, ValueError, "labels= must be class ids"),
         ({"train": X}, ValueError, "train= holds no labels"),
+        ({"train": (X, torch.full((150,), -100))}, ValueError, "the labels of train= go from -100 to -100"),
+        ({"train": (X, torch.full((150,), 4))}, ValueError, "the labels of train= go from 4 to 4"),
+        ({"train": (X, torch.rand(150))}, ValueError, "^train= must be class ids"),
         ({"examples": 1}, ValueError, "examples"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"device": "gpu"}, ValueError, "is not a device"),

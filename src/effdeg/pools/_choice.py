@@ -52,7 +52,7 @@ class Choice:
         tied: The models that cannot be told apart from the best: in more than 5% of the resamples their score is at
             least as good.
         measures: For each model every measure by name, with its standard error or None.
-        settings: ``change``, ``examples``, ``labels``, ``seed`` and ``at``.
+        settings: ``change``, ``examples``, ``labels`` and ``seed``.
         notes: What limits the trust in this choice.
     """
 
@@ -314,7 +314,8 @@ def _find_notes(
             "a stronger change=."
         )
     if not bool(disagreement.any()):
-        notes.append("all models predict the same for every example: nothing here tells them apart.")
+        left = "only the inconsistency" if bool((inconsistency != inconsistency[0]).any()) else "nothing here"
+        notes.append(f"all models predict the same for every example: {left} tells them apart.")
     elif twins := [
         f"{names[i]} and {names[j]}"
         for i in range(len(names))

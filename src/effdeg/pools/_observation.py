@@ -3,9 +3,11 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from effdeg import changes
 from effdeg._models.arguments import DataNote, ItemReader
 from effdeg._models.examples import Examples, describe_shapes
-from effdeg._models.inference import Device, Model, inference
+from effdeg._models.inference import Device, Model, inference, seed_everything
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.outputs import as_class_logits, shaped_values
 from effdeg._models.partners import Partners
@@ -31,7 +33,8 @@ from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._predictions import predict_classes
 
-_HASHED = 64  # examples that identify a data set
+_HASHED = 64  # examples at a time, and changed copies that identify a change
+_SAME = 0.01  # a model whose logits differ by more than this share of the largest is not the one that was kept
 _DROPPED = 0.1  # the share of tokens that the usual change of a text replaces
 _NOISE = 0.1  # the usual noise of a number, as a share of its standard deviation
 _SHIFT = 8  # the usual shift of an image is its smaller side divided by this
@@ -86,14 +89,27 @@ class Observer:
         """Observe a model, or read what was kept of it."""
         model = load()
         file = self._find_file(model)
-        if file is not None and file.exists():
-            return Observation(**torch.load(file, weights_only=True))
+        if file is not None and (kept := self._read(file, model)) is not None:
+            return kept
         observation = self._observe(model, update)
         if file is not None:
             content = io.BytesIO()
             torch.save(vars(observation), content)
             write_atomically(file, content.getvalue())
         return observation
+
+    def _read(self, file: Path, model: Model) -> Observation | None:
+        """Return what was kept, unless it cannot be read, or the model now returns something else.
+
+        A temperature, say, may be neither among its weights nor in what it prints.
+        """
+        try:
+            kept = Observation(**torch.load(file, weights_only=True))
+        except (OSError, EOFError, RuntimeError, TypeError, UnpicklingError):
+            return None
+        now = self.try_out(model).logits
+        difference = (now - kept.logits[: len(now)]).abs().max()
+        return kept if float(difference) <= _SAME * float(kept.logits.abs().max()) else None
 
     def try_out(self, model: Model, count: int = 2) -> Observation:
         """Observe a model on a few examples, to raise now what would fail on all."""
@@ -126,52 +142,82 @@ class Observer:
                     rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
         joined = {name: torch.cat([rows[start][name] for start in sorted(rows)]) for name in rows[0]}
         outputs, copies = joined.pop("outputs"), joined.pop("copies")
-        if not bool(outputs.isfinite().all()):
+        if not bool(joined.pop("finite").all()):
             raise NotFinite("its outputs are NaN or infinite.")
+        logits = as_class_logits(outputs)
         return Observation(
             kind=model_name(model),
-            logits=as_class_logits(outputs),
+            logits=logits,
             copies=copies,
             of_examples=joined,
-            train_accuracy=None if self.train is None else self._measure_accuracy(model),
+            train_accuracy=None if self.train is None else self.measure_accuracy(model, logits.shape[1]),
             notes=tuple(path_runner.notes),
         )
 
-    def _measure_accuracy(self, model: Model) -> float:
+    def measure_accuracy(self, model: Model, classes: int) -> float:
+        """Return the accuracy on training examples."""
         options = {name: getattr(self, name) for name in ("seed", "batch_size", "device", "dtype")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)
             with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
-                predicted, labels = predict_classes(evaluator), evaluator.labels
-        return float((predicted == check_labels(labels, "train=").to(predicted.device)).double().mean())
+                labels = check_labels(evaluator.labels, "train=")
+                check_range(labels, classes, "the labels of train=")
+                predicted = predict_classes(evaluator)
+        return float((predicted == labels.to(predicted.device)).double().mean())
 
     def _find_file(self, model: Model) -> Path | None:
         """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""
         if self.keep is None or not isinstance(model, nn.Module):
             return None
         weights = {name: each.reshape(-1) for name, each in model.state_dict().items() if torch.is_tensor(each)}
-        some = self.indices[:_HASHED]
-        inputs = ItemReader(model)(self.examples.fetch(some)).inputs
+        some = spread(self.indices, _HASHED)
+        with seed_everything(self.seed):  # a data set may draw
+            inputs = ItemReader(model)(self.examples.fetch(some)).inputs
         partners = Partners(self.change, len(self.examples), ItemReader(model))
         told = (
             hash_examples(weights),
             repr(model),
-            hash_examples(inputs),
+            self._data_hash,
             hash_examples(partners.fetch(inputs, some, seed=self.seed, block=0)),
             self.train and LabeledExamples(self.train, "train", ItemReader(model)).fingerprint(self.seed),
             *(str(each) for each in (self.at, self.nodes, self.seed, self.dtype, self.indices)),
         )
         return self.keep / f"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}.pt"
 
+    @cached_property
+    def _data_hash(self) -> str:
+        digest = hashlib.sha256()
+        with seed_everything(self.seed):  # a data set may draw
+            for start in range(0, len(self.indices), _HASHED):
+                digest.update(hash_examples(self.examples.fetch(self.indices[start : start + _HASHED])).encode())
+        return digest.hexdigest()
+
+
+def spread(indices: list[int], count: int) -> list[int]:
+    """Return at most ``count`` indices, evenly: the first examples may all be of one class."""
+    return indices[:: -(-len(indices) // count)]
+
 
 def check_labels(labels: Any, name: str) -> Tensor:
     """Return class ids, one per example; raise if labels are anything else."""
-    ids = torch.as_tensor(np.asarray(labels) if isinstance(labels, Sequence) else labels).cpu().squeeze()
-    if ids.dim() > 1 or ids.is_floating_point() or ids.dtype == torch.bool or ids.is_complex():
-        raise ValueError(
-            f"{name} must be class ids, one whole number per example, not {ids.dtype}, {tuple(ids.shape)}."
-        )
+    expected = f"{name} must be class ids, one whole number per example, not"
+    try:
+        ids = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
+    except (TypeError, ValueError):
+        raise ValueError(f"{expected} {labels!r:.80}.") from None
+    whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    if not whole or ids.dim() == 0 or ids.numel() == 0 or ids.squeeze().dim() > 1:
+        raise ValueError(f"{expected} {ids.dtype}, {tuple(ids.shape)}.")
     return ids.reshape(-1).long()
+
+
+def check_range(labels: Tensor, classes: int, name: str) -> None:
+    """Raise unless labels are among the classes of the models."""
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(
+            f"{name} go from {int(labels.min())} to {int(labels.max())}, but the models have {classes} classes, "
+            "from 0 on."
+        )
 
 
 def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
@@ -183,8 +229,9 @@ def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
     copy, example = probabilities[:, 0], probabilities[:, -1]
     fitted = summarize(logits, group.alpha, FitSettings(degree=nodes - 1, output="identity"))
     return {
-        "outputs": outputs[:, -1].float(),
-        "copies": copy.argmax(1),
+        "outputs": outputs[:, -1],
+        "copies": logits[:, 0].argmax(1),  # as of the examples: probabilities may be equal where logits are not
+        "finite": outputs.isfinite().flatten(1).all(1),
         "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
         "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=nodes - 1))["effective_degree"],
         "effective_degree_normalized": fitted["effective_degree_normalized"],

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples
+from effdeg._models.examples import _reads_all, as_examples
 from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
 from effdeg._models.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
@@ -19,7 +20,16 @@ from effdeg._utils.progress import progress_bar
 from effdeg.measure._comparison import name_models, naming
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
-from effdeg.pools._observation import Load, NotFinite, Observation, Observer, check_labels, choose_change
+from effdeg.pools._observation import (
+    Load,
+    NotFinite,
+    Observation,
+    Observer,
+    check_labels,
+    check_range,
+    choose_change,
+    spread,
+)
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, measure_one, run_on_ray
 
 NODES = 4
@@ -103,15 +113,20 @@ def pick(
     check_precision(dtype)
     _check_place(device, ray)
     folder = None if keep is None else _open_folder(Path(keep))
+    known = None if labels is None else check_labels(labels, "labels=")
+    if known is not None:
+        _check_order(data)
     with seed_everything(seed):  # a loader may draw
         given = as_examples(data)
-    known = None if labels is None else check_labels(labels, "labels=")
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
-    if train is not None and not LabeledExamples(train, "train", ItemReader(first)).has_labels:
-        raise ValueError("train= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
+    if train is not None:
+        labeled = LabeledExamples(train, "train", ItemReader(first))
+        if not labeled.has_labels:
+            raise ValueError("train= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
+        train = labeled.examples  # a generator is read only once
     with seed_everything(seed):  # a data set may draw
-        some = ItemReader(first)(given.fetch(indices[:_TRIED])).inputs
+        some = ItemReader(first)(given.fetch(spread(indices, _TRIED))).inputs
     change, reason = choose_change(some, first, at) if change is None else (_check_change(change), None)
     observer = Observer(
         examples=given,
@@ -174,9 +189,21 @@ def _check_place(device: Device, ray: str | None) -> None:
 
 
 def _open_folder(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"keep={str(folder)!r} cannot be made a folder: {error.strerror}.") from None
     check_writable(f"keep={str(folder)!r}", folder.absolute())
     return folder
+
+
+def _check_order(data: Any) -> None:
+    """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
+    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and not _reads_all(data):
+        raise ValueError(
+            "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
+            "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
+        )
 
 
 def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
@@ -202,19 +229,27 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
     left_out, classes = {}, {}
     for name, load in loads.items():
         with naming(name):
+            model = load()
             try:
-                classes[name] = observer.try_out(load()).logits.shape[1]
+                classes[name] = observer.try_out(model).logits.shape[1]
+                if observer.train is not None and len(classes) == 1:
+                    _try_training(observer, model, classes[name])
             except NotFinite as error:
                 left_out[name] = str(error)
     if len(set(classes.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in classes.items())
         raise ValueError(f"the models have different numbers of classes: {listed}.")
-    if labels is not None and classes and not bool(((labels >= 0) & (labels < min(classes.values()))).all()):
-        raise ValueError(
-            f"labels= go from {int(labels.min())} to {int(labels.max())}, but the models have "
-            f"{min(classes.values())} classes, from 0 on."
-        )
+    if labels is not None and classes:
+        check_range(labels, min(classes.values()), "labels=")
     return left_out
+
+
+def _try_training(observer: Observer, model: Model, classes: int) -> None:
+    try:
+        observer.measure_accuracy(model, classes)
+    except Exception as error:
+        error.add_note("This is about the examples of train=.")
+        raise
 
 
 def _run_here(observer: Observer, loads: Mapping[str, Load], *, progress: bool) -> Outcomes:
