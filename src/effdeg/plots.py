@@ -248,15 +248,17 @@ def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
         2
     """
     names = choice.ranking
+    # Of long names the ends, which differ; a $ would begin a formula.
+    labels = [(name if len(name) <= 30 else f"{name[:14]}…{name[-15:]}").replace("$", r"\$") for name in names]
     rows, kinds = np.arange(len(names)), ("inconsistency", "disagreement")
     with open_figure(theme, (8.5, 1.7 + 0.3 * len(names))) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.6, 1])
         for offset, kind, color in zip((-0.2, 0.2), kinds, (colors.simple, colors.complex), strict=True):
             values, errors = zip(*(choice.measures[name][kind] for name in names), strict=True)
             left.barh(rows + offset, values, 0.36, xerr=errors, color=color, ecolor=colors.ink, label=kind)
-        left.set_yticks(rows, names)
+        left.set_yticks(rows, labels)
         left.set_ylim(len(names) - 0.5, -0.5)
-        left.set_title(f"{choice.best} is chosen of {len(names)}\nshare of examples, with standard errors")
+        left.set_title(f"{labels[0]} is chosen of {len(names)}\nshare of examples, with standard errors")
         left.set_xlabel("better ←")
         figure.legend(loc="outside lower left", ncols=2, fontsize=8)
         shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]

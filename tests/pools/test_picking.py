@@ -139,7 +139,7 @@ def test_the_labeled_examples_are_always_used(models):
     [
         (X, "images are mirrored and shifted", "mirror + shift(1)"),
         (X[:, :1], "not mirrored", "shift(1)"),
-        (X.flatten(1), "noise", "noise of 0.1 standard deviations of each number"),
+        (X.flatten(1), "noise of", "noise of 0.1 standard deviations of each number"),
     ],
 )
 def test_the_usual_change_depends_on_the_data(x, said, change):
@@ -382,6 +382,13 @@ def test_the_figure_has_a_bar_for_each_model(choice):
     figure = choice.plot(theme="dark")
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == choice.ranking
     assert [bar.get_width() for bar in figure.axes[1].patches] == list(choice.probabilities.values())
+
+
+def test_long_names_and_dollars_leave_room_for_the_bars(models, tmp_path):
+    odd = dict(zip(["$m_0^$", "x" * 120, "m2"], models.values(), strict=False))
+    figure = effdeg.pick(odd, X, change=changes.mirror).plot()
+    figure.savefig(tmp_path / "odd.png")
+    assert all(axes.get_position().width > 0.15 for axes in figure.axes)
 
 
 def test_models_are_left_as_they_were(models):

@@ -196,13 +196,13 @@ def find_broken(rows: Tensor, name: str) -> Tensor:
 def _from_loader(loader: data.DataLoader[Any], labeled: bool) -> Examples:
     # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
     # other sampler selects examples: then the loader itself is read.
-    if _reads_all(loader):
+    if reads_all(loader):
         return _DataSet(loader.dataset, labeled, loader.collate_fn)
     # With batch_size=None a loader yields the items of its data set.
     return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labeled)
 
 
-def _reads_all(loader: data.DataLoader[Any]) -> bool:
+def reads_all(loader: data.DataLoader[Any]) -> bool:
     """Return whether a loader reads every example of its data set once, over all processes if there are several."""
     batches, sampler = loader.batch_sampler, loader.sampler
     if type(batches) is not data.BatchSampler or batches.sampler is not sampler:

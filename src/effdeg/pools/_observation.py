@@ -252,7 +252,7 @@ def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]
             return pixels, "images of one channel are shifted, not mirrored, since they may be digits or letters"
         return changes.compose(changes.mirror, pixels), "images are mirrored and shifted"
     if len(floating) == 1 and floating[0].dim() == 2:
-        return _add_noise(floating[0]), f"to vectors is added noise, {_NOISE:g} standard deviations of each number"
+        return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
     if _are_tokens(inputs) and (at or find_embeddings(model)) is not None:
         token = getattr(getattr(base_model(model), "config", None), "pad_token_id", None) or 0
         return changes.drop_tokens(_DROPPED, token), f"of token ids {_DROPPED:.0%} are replaced by {token}"
