@@ -25,7 +25,7 @@ def _keep_one_of_each(proxies: Sequence[str]) -> tuple[str, ...]:
 def _shrink_model(name: str) -> str:
     """Return a network of the same kind for smoke tests; those that are pretrained are small because of their files."""
     if re.fullmatch(r"vit-\d+x\d+-\d+", name):
-        return "vit-32x1-8"
+        return f"vit-32x1-{name.rpartition('-')[2]}"  # the patches fit the images
     if name.startswith("vit-"):
         _, size, *rest = name.split("-")
         return "-".join(["vit", "mu16" if size.endswith("16") else "mu8", *rest])
