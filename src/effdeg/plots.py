@@ -264,7 +264,7 @@ def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
         shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]
         right.barh(rows, [choice.probabilities[name] for name in names], 0.6, color=shades)
         right.set_xlim(0, 1)
-        right.set_title("best in this share of resamples\nblue: not told apart from the best")
+        right.set_title("best in this share of resamples\nblue: not distinguishable from the best")
         right.tick_params(left=False)
         for axes in (left, right):
             axes.grid(axis="x", color=colors.faint, lw=0.6)

@@ -24,12 +24,45 @@ from effdeg.train._copies import Change, make_copies
 class _OnCopies(nn.Module):
     """What runs a model on a batch, on unlabeled examples and on their changed copies, in one forward pass."""
 
+    teacher: Callable[..., Any] | None = None  # in whose place the model runs on the unchanged examples, too
+
     def __init__(self, change: Change | Sequence[Change], generator: torch.Generator | None) -> None:
         super().__init__()
         check_changes(change, "here a batch does not say which examples of it are theirs", "change")
         check_generator(generator)
         self.generator = generator
         self._change, self._checked = change, CheckedModels()
+
+    def forward(
+        self,
+        model: Callable[..., Any],
+        x: Tree,
+        y: Tensor | None = None,  # noqa: ARG002
+        *,
+        unlabeled: Tree,
+    ) -> tuple[Any, Tensor]:
+        """Run a model on a batch and on changed copies of unlabeled examples, and compare the predictions.
+
+        Args:
+            model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
+            x: The batch with labels: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
+            y: Ignored: all penalties have the same signature.
+            unlabeled: Any number of examples without labels, in the form of ``x``.
+
+        Returns:
+            The model's output for ``x``, and the penalty: a scalar.
+
+        Raises:
+            TypeError: If the unlabeled examples are not of the form of ``x``.
+            ValueError: If labels are among the inputs, the change alters shapes or types, a model does not return one
+                row per example, or, in the first call with a model, these are probabilities already.
+        """
+        outputs, values, logits = self._run(model, x, unlabeled, unchanged=self.teacher is None)
+        return outputs, self._penalize(values, logits, unlabeled)
+
+    def _penalize(self, values: Tensor, logits: Tensor, unlabeled: Tree) -> Tensor:
+        """Return the penalty from probabilities and logits, those of unchanged examples first if they were run."""
+        raise NotImplementedError
 
     def _run(
         self, model: Callable[..., Any], x: Tree, unlabeled: Tree, *, unchanged: bool
@@ -96,8 +129,6 @@ class Consistency(_OnCopies):
         TypeError: If a change or the teacher is not a function, or the generator none of torch's.
     """
 
-    teacher: Callable[..., Any] | None
-
     def __init__(
         self,
         change: Change | Sequence[Change],
@@ -111,31 +142,7 @@ class Consistency(_OnCopies):
         # Past nn.Module, so that the teacher does not become a submodule of this one.
         self.__dict__["teacher"] = teacher
 
-    def forward(
-        self,
-        model: Callable[..., Any],
-        x: Tree,
-        y: Tensor | None = None,  # noqa: ARG002
-        *,
-        unlabeled: Tree,
-    ) -> tuple[Any, Tensor]:
-        """Run a model on a batch and on changed copies of unlabeled examples, and compare predictions.
-
-        Args:
-            model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
-            x: The batch with labels: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-            y: Ignored: all penalties have the same signature.
-            unlabeled: Any number of examples without labels, in the form of ``x``.
-
-        Returns:
-            The model's output for ``x``, and the penalty: a scalar.
-
-        Raises:
-            TypeError: If the unlabeled examples are not of the form of ``x``.
-            ValueError: If labels are among the inputs, the change alters shapes or types, a model does not return one
-                row per example, or, in the first call with a model, these are probabilities already.
-        """
-        outputs, values, _ = self._run(model, x, unlabeled, unchanged=self.teacher is None)
+    def _penalize(self, values: Tensor, logits: Tensor, unlabeled: Tree) -> Tensor:  # noqa: ARG002
         if self.teacher is None:
             targets, values = values.chunk(2)
         else:
@@ -148,7 +155,7 @@ class Consistency(_OnCopies):
             targets = teacher_values(returned, "softmax", like=values, examples=len(values), look=look)
             if look:
                 self._checked.add(self.teacher)
-        return outputs, (values - targets).square().mean()
+        return (values - targets).square().mean()
 
 
 class _PseudoLabels(_OnCopies):
@@ -160,34 +167,10 @@ class _PseudoLabels(_OnCopies):
         if threshold >= 1:
             raise ValueError(f"threshold={threshold:g} must be below 1: no prediction would be used.")
 
-    def forward(
-        self,
-        model: Callable[..., Any],
-        x: Tree,
-        y: Tensor | None = None,  # noqa: ARG002
-        *,
-        unlabeled: Tree,
-    ) -> tuple[Any, Tensor]:
-        """Run a model on a batch, on unlabeled examples and on their changed copies; train the latter on the former.
-
-        Args:
-            model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
-            x: The batch with labels: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-            y: Ignored: all penalties have the same signature.
-            unlabeled: Any number of examples without labels, in the form of ``x``.
-
-        Returns:
-            The model's output for ``x``, and the penalty: a scalar.
-
-        Raises:
-            TypeError: If the unlabeled examples are not of the form of ``x``.
-            ValueError: If labels are among the inputs, the change alters shapes or types, the model does not return one
-                row per example, or, in the first call with a model, these are probabilities already.
-        """
-        outputs, values, logits = self._run(model, x, unlabeled, unchanged=True)
+    def _penalize(self, values: Tensor, logits: Tensor, unlabeled: Tree) -> Tensor:  # noqa: ARG002
         certain = values.detach().chunk(2)[0].amax(-1) > self.threshold
         own, copies = logits.chunk(2)
-        return outputs, (certain * self._compare(own.detach(), copies)).mean()
+        return (certain * self._compare(own.detach(), copies)).mean()
 
     def _compare(self, own: Tensor, copies: Tensor) -> Tensor:
         """Return the loss of each copy, from logits."""

@@ -65,9 +65,14 @@ class PathOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of :func:`effdeg.measure`."""
-        from effdeg import changes
+        return {**asdict(self), "partners": parse_changes(self.partners)}
 
-        return {**asdict(self), "partners": [changes.parse(each) for each in self.partners or ()] or None}
+
+def parse_changes(names: list[str] | None) -> list[Any] | None:
+    """Return the changes of these names, or None without any."""
+    from effdeg import changes
+
+    return [changes.parse(each) for each in names or ()] or None
 
 
 @dataclass(frozen=True)

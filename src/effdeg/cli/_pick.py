@@ -68,11 +68,7 @@ def pick(
     check_plot(plot)
     named = match_models(models, weights or [], seed)
     settings = device_options.settings(here=ray is None)
-    changes = None
-    if change:
-        from effdeg.changes import parse
-
-        changes = [parse(each) for each in change]
+    changes = o.parse_changes(change)
     loaded = read_options.load(data)
     known = None
     if labels:

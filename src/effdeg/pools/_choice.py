@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _RESAMPLES = 1000
-_LEVEL = 0.05  # models that are at least as good as the best in more resamples than this share are not told apart
+_LEVEL = 0.05  # models that are at least as good as the best in more resamples than this share count as ties
 _FITS = 0.97  # training accuracy
 _LEAST_SPREAD = 0.25  # of errors around those that scores predict, as a share of the scores' own spread
 _SHOWN = ("inconsistency", "disagreement", "confidence")
@@ -49,7 +49,7 @@ class Choice:
         scores: The score of each model by name, best first: the mean of inconsistency and disagreement, each as a share
             of what chance would give, or, with labels, the estimated error. Lower is better.
         probabilities: The share of resamples of the examples in which each model has the best score.
-        tied: The models that cannot be told apart from the best: in more than 5% of the resamples their score is at
+        tied: The models that are not distinguishable from the best: in more than 5% of the resamples their score is at
             least as good.
         measures: For each model every measure by name, with its standard error or None.
         settings: ``change``, ``examples``, ``labels`` and ``seed``.
@@ -80,10 +80,10 @@ class Choice:
         return list(self.scores)
 
     def describe(self) -> str:
-        """Say in a sentence or two which model is chosen, and how certain that is."""
+        """Describe in a sentence or two which model is chosen, and how certain that is."""
         said = f"{self.best} is chosen of {len(self.scores)}: best in {self.probabilities[self.best]:.0%} of resamples."
         if self.tied:
-            said += f" Not to be told apart from it: {shorten(self.tied, 5)}."
+            said += f" Not distinguishable from it: {shorten(self.tied, 5)}."
         if labels := self.settings["labels"]:
             by_labels = max(self.scores, key=lambda name: self.measures[name]["accuracy"][0])
             said += f" The {labels} labels alone say {by_labels}."
@@ -134,7 +134,7 @@ class Choice:
         return rows
 
     def conditions(self) -> str:
-        """Say which examples and changes the choice was made with."""
+        """Describe the examples and changes that the choice was made with."""
         return f"{self.settings['examples']} examples, changed by {self.settings['change']}"
 
     def _repr_html_(self) -> str:

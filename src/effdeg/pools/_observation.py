@@ -5,7 +5,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -20,12 +20,12 @@ from effdeg._models.examples import Examples, describe_shapes
 from effdeg._models.inference import Device, Model, inference, seed_everything
 from effdeg._models.layers import base_model, find_embeddings
 from effdeg._models.outputs import as_class_logits, shaped_values
-from effdeg._models.partners import Partners
+from effdeg._models.partners import Partners, draw
 from effdeg._models.paths import is_mask
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.files import write_atomically
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, named_tensors
+from effdeg._utils.tree import Tree, map_tensors, named_tensors
 from effdeg.measure._estimator import summarize
 from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._checkpoint import LabeledExamples
@@ -271,11 +271,9 @@ def _are_tokens(inputs: Tree) -> bool:
 def _add_noise(vectors: Tensor) -> changes.Change:
     deviation = _NOISE * vectors.double().std(0)
 
-    def change(inputs: Tree) -> Tree:
-        def add(x: Tensor) -> Tensor:
-            unit: Tensor = changes.noise(1.0)(torch.zeros_like(x))
-            return x + unit * deviation.to(x)
+    def add(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        return x + draw(x.device, *x.shape, by=torch.randn, dtype=x.dtype) * deviation.to(x)
 
-        return changes._change_only(inputs, add, least=2)
-
-    return changes.Change(f"noise of {_NOISE:g} standard deviations of each number", change)
+    return changes.Change(f"noise of {_NOISE:g} standard deviations of each number", partial(map_tensors, add))
