@@ -199,6 +199,15 @@ def test_a_collapsed_model_is_not_chosen(models):
     found = effdeg.pick(agreeing | {"constant": constant}, X, change=changes.mirror)
     assert found.best != "constant"
     assert any("constant is predicting far fewer classes" in note for note in found.notes)
+    assert not any("fall into few classes" in note for note in found.notes)
+
+
+def test_predictions_of_few_classes_are_noted(models):
+    def biased(model):
+        return lambda x: model(x) + torch.tensor([9.0, 0, 0, 0])
+
+    found = effdeg.pick({name: biased(model) for name, model in models.items()}, X, change=changes.mirror)
+    assert any("fall into few classes, as if there were 1." in note for note in found.notes)
     assert any("predict the same for every example" in note for note in found.notes)
 
 

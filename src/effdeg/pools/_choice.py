@@ -343,6 +343,12 @@ def _find_notes(
     counts = torch.special.entr(shares).sum(1).exp()
     if narrow := [name for name, count in zip(names, counts, strict=True) if count < counts.median() / 2]:
         notes.append(f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?")
+    if (typical := float(counts.median())) < min(shares.shape[1], len(predicted)) / 2:
+        notes.append(
+            f"most predictions fall into few classes, as if there were {typical:.1f} of {shares.shape[1]}: unless "
+            "these data are so unbalanced, they are unlike the training data, and such choices hardly beat chance. "
+            "Label some examples (labels=)."
+        )
     if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
         notes.append(
             "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "
