@@ -43,6 +43,10 @@ LABELS = (10, 50, 200)
 _CHOICE, _FEWEST = 5, 6  # how many there are to pick from, and how many a pool must have
 _SUBSETS, _RESAMPLES, _DRAWS = 5000, 300, 100  # of networks to pick from, of configurations, and of labeled examples
 _KINDS = {"resnet9": "ResNet-9", "resnet18": "ResNet-18", "vit": "ViT", "mlp": "MLP"}
+_DATA = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny-ImageNet", "pacs": "PACS", "mnist": "MNIST", "mrpc": "MRPC"}
+_DATA |= {"rte": "RTE", "foreign": "ImageNet"}
+_SETS = {"test": "", "val5": " on ImageNet's images", "art_painting": " paintings", "cartoon": " cartoons"}
+_SETS |= {"sketch": " sketches"}
 _WITHIN = {"": "", "architecture": "one architecture", "network": "one network", "recipe": "one recipe"}
 _SHOWN = ("inconsistency", "disagreement", "confidence", *(f"{count} labels" for count in LABELS), "50 labels + pick")
 _NOTES = (
@@ -166,7 +170,8 @@ def read_pools(results: Results) -> tuple[Pool, ...]:
     pools = []
     for name in sets:
         known = [run for run in runs if name in (run.summary or {})["observed"]]
-        title = recipe.name.removeprefix("picking-").removesuffix("@smoke") + ("" if name == "test" else f" {name}")
+        data = recipe.name.removeprefix("picking-").removesuffix("@smoke")
+        title = _DATA.get(data, data) + _SETS.get(name, f" {name}")
         whole = _read_pool(title, name, known, type(recipe.settings).complete)
         kinds = sorted({*whole.columns["architecture"]}, key=lambda kind: [*_KINDS, kind].index(kind))
         pools.append(whole)
@@ -418,6 +423,26 @@ def _make_summary(fitted: Sequence[Gains], every: Sequence[Gains]) -> Table:
     return Table("Picking one of five networks", columns, tuple(rows), notes)
 
 
+def make_overview(pools: tuple[Pool, ...]) -> Table:
+    """Tabulate accuracies by chance, of the pick and of the best, and the gains of the pick and of some rivals."""
+    gains = {(each.pool.name, each.within): each for each in list_all_gains(pools, fitted=True)}
+    rivals = ("confidence", "effective_degree_normalized@10", "50 labels", "200 labels")
+    rows = []
+    for (name, within), each in gains.items():
+        if within:
+            continue
+        alike = gains.get((name, "network"))
+        rows.append((
+            f"{name} ({len(each.pool)})",
+            *(f"{100 * value:.1f}" for value in (each.chance, each.rules[PICK].accuracy, each.best)),
+            _format_gain(each.rules[PICK]),
+            _format_gain(alike.rules[PICK]) if alike else NOTHING,
+            *(f"{each.rules[rival].share:.0f}" if rival in each.rules else NOTHING for rival in rivals),
+        ))
+    columns = ("networks", "random", PICK, "best", "gain", "gain within one network", "by confidence", "by ED")
+    return Table("Picking one of five networks", (*columns, "by 50 labels", "by 200 labels"), tuple(rows))
+
+
 def _list_rules(title: str, gains: Sequence[Gains]) -> Table:
     found: dict[str, list[Gain | None]] = {}
     for name in dict.fromkeys(name for each in gains for name in each.rules):
@@ -496,7 +521,7 @@ def plot_pools(pools: tuple[Pool, ...], theme: str) -> "Figure":
                 label = "" if row else ("a random one", "the pick", "the best")[place]
                 color = (look.faint, look.simple, look.ink)[place]
                 axes.barh(row + 0.26 * (place - 1), 100 * accuracy, 0.24, color=color, label=label)
-            text = f"gain {each.rules[PICK].share:.0f}"
+            text = f"gain {each.rules[PICK].share:.0f}".replace("-", "−")
             axes.annotate(text, (100 * each.best, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
         name_rows(axes, look, [f"{each.title} ({len(each.pool)})" for each in gains])
         axes.set(xlim=(0, 108), xlabel="accuracy of one of five networks (%)")
