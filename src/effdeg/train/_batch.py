@@ -54,7 +54,7 @@ class TrainingBatch:
 
     def append(self, unlabeled: Tree) -> "TrainingBatch":
         """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
-        count, own = count_examples(unlabeled), self.model_labels
+        count, own = count_examples(unlabeled, "unlabeled"), self.model_labels
         found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
         rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
         wanted = {name: leaf for name, leaf in rows if leaf is not own}
