@@ -464,3 +464,9 @@ def test_the_training_accuracy_of_a_model_is_measured_once(models):
         model.register_forward_pre_hook(count)
     effdeg.pick(models, X, train=(X, labels))
     assert counts["m0"] - counts["m1"] < len(X)
+
+
+def test_models_that_return_features_first_are_told(models):
+    both = {name: lambda x, model=model: (x.flatten(1), model(x)) for name, model in models.items()}
+    with pytest.warns(UserWarning, match=r"returned several tensors. \[0\] is used.* let it return that alone"):
+        effdeg.pick(both, X)

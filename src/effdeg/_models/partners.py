@@ -79,44 +79,56 @@ def change_examples(
 
 
 def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int, option: str) -> None:
-    """Warn if the changed copy of an example depends on the other examples of its batch.
+    """Warn if the changed copy of an example depends on the other examples of its batch."""
 
-    The first and the last example are changed with the others, and with copies of themselves in their place, with the
-    same random numbers. A function that draws from a generator of its own cannot be checked.
+    def run(rows: Tensor) -> Tree:
+        return change(map_tensors(lambda leaf: _take_rows(leaf, rows, count), examples))
+
+    row = find_dependent_row(run, count)
+    if row is not None:
+        warnings.warn(
+            f"the function of {option}= ({name_change(change)}) does not change each example on its own: what it "
+            f"returns for example {row} of a batch depends on the others. A path leads to the changed copy of the same "
+            "example, and the result depends on how examples are divided into batches. Usual causes: rows that are "
+            "permuted or mixed, and statistics over the batch.",
+            stacklevel=2,
+        )
+
+
+def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
+    """Return an example for which a function of a batch returns something that depends on the others; None if none is.
+
+    ``run`` calls the function on some of ``count`` examples. The first and the last are given with the others, and with
+    copies of themselves in their place, with the same random numbers. Nothing is found for a function that draws from a
+    generator of its own, or whose shapes depend on the examples.
     """
 
-    def run(indices: Tensor) -> Tree:
+    def run_seeded(rows: Tensor) -> list[Tensor]:
         token = GENERATOR.set(torch.Generator().manual_seed(0))
         try:
             with seed_everything(0), torch.no_grad():
-                return change(map_tensors(lambda leaf: _take_rows(leaf, indices, count), examples))
+                return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
         finally:
             GENERATOR.reset(token)
 
     every = torch.arange(count, device="cpu")
-    for row in {0, count - 1} if count > 1 else ():
-        whole, alone = run(every), run(torch.full_like(every, row))
-        if _differ(examples, whole, alone, row) and not _differ(examples, whole, run(every), row):
-            warnings.warn(
-                f"the function of {option}= ({name_change(change)}) does not change each example on its own: what it "
-                f"returns for example {row} of a batch depends on the others. A path leads to the changed copy of the "
-                "same example, and the result depends on how examples are divided into batches. Usual causes: rows "
-                "that are permuted or mixed, and statistics over the batch.",
-                stacklevel=2,
-            )
-            return
+    for row in (0, count - 1) if count > 1 else ():
+        whole, alone = run_seeded(every), run_seeded(torch.full_like(every, row))
+        if _differ(whole, alone, row) and not _differ(whole, run_seeded(every), row):
+            return row
+    return None
 
 
-def _take_rows(leaf: Tensor, indices: Tensor, count: int) -> Tensor:
-    return leaf[indices.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
+def _take_rows(leaf: Tensor, rows: Tensor, count: int) -> Tensor:
+    return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
 
 
-def _differ(examples: Tree, one: Tree, other: Tree, row: int) -> bool:
-    """Return whether two changed copies of an example differ, by more than rounding."""
-    for leaf, first, second in zip(*map(tensors, (examples, one, other)), strict=True):
-        if leaf.dim() == 0 or len(leaf) <= row or leaf.numel() == 0:
+def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
+    """Return whether a row of two batches differs, by more than rounding."""
+    for first, second in zip(one, other, strict=False):
+        if first.shape != second.shape or first.numel() == 0:
             continue
-        values, mine, others = (each.detach().double() for each in (leaf, first[row], second[row]))
+        values, mine, others = (each.detach().double() for each in (first, first[row], second[row]))
         spread = float(values.max() - values.min())
         if bool(((mine - others).abs() > 1e-3 * spread).any()):
             return True
