@@ -114,3 +114,10 @@ def test_a_change_is_found_by_its_name(change):
 def test_texts_that_are_no_changes(text, message):
     with pytest.raises(ValueError, match=message):
         changes.parse(text)
+
+
+@pytest.mark.parametrize("name", ["shift(1_0)", "noise(0_1)", "drop_tokens(0.1, 1_03)"])
+def test_underscores_in_numbers_are_refused(name):
+    """Python reads 1_0 as 10."""
+    with pytest.raises(ValueError, match="is not of the form"):
+        changes.parse(name)

@@ -234,6 +234,8 @@ def _parse_one(part: str, text: str) -> Callable[[Any], Any]:
     change, types = _BY_NAME[name]
     numbers = matched[2].split(",") if matched[2] else []
     try:
+        if any("_" in number for number in numbers):  # Python reads 1_0 as 10
+            raise ValueError(part)
         given = [kind(number) for kind, number in zip(types, numbers, strict=True)]
     except ValueError:
         example = next(each for each in _EXAMPLES if each.startswith(name))

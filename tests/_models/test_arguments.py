@@ -295,3 +295,19 @@ def test_other_positions_of_parameters():
     assert torch.equal(run(TensorDataset(ids, mask, Y)).per_path, expected.per_path)
     with pytest.raises(TypeError, match=r"it is not clear.*\{'input_ids': …, 'attention_mask': …, 'labels': …\}"):
         run(TensorDataset(IDS, MASK))
+
+
+def test_a_mask_in_floating_point_among_the_inputs_is_noted():
+    """It is interpolated, and so gives another value than the same mask as booleans."""
+    x, mask = torch.randn(10, 4, 6), (torch.arange(4) < 1 + torch.arange(10)[:, None] % 4).float()
+
+    def model(x, mask):
+        return (x * mask[..., None]).sum(1)
+
+    settings = {"paths": 4, "nodes": 12, "degree": 4}
+    for data in ({"x": x, "mask": mask}, (x, mask)):
+        assert any("mask in floating point" in note for note in effdeg.measure(model, data, **settings).notes())
+    noted = effdeg.measure(model, {"x": x, "mask": mask.bool()}, **settings).notes()
+    assert not any("mask in floating point" in note for note in noted)
+    with pytest.warns(UserWarning, match=r"inputs \('mask'\) are a mask in floating point"):
+        effdeg.Penalty()(model, {"x": x, "mask": mask})

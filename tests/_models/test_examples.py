@@ -1,5 +1,6 @@
 import itertools
 import re
+from collections import deque
 from functools import partial
 
 import numpy as np
@@ -416,3 +417,8 @@ def test_a_loader_returns_a_row_for_each_example(change, shape):
         effdeg.measure(nn.Identity(), loader, paths=5)
     expected = effdeg.measure(nn.Identity(), torch.cat([change(x) for x in X.split(3)]), paths=5)
     assert torch.equal(effdeg.measure(nn.Identity(), iter(loader), paths=5).per_path, expected.per_path)
+
+
+def test_a_deque_is_read_as_a_list_is():
+    with pytest.raises(TypeError, match=r"a list of 3 Tensors, .* may be single examples or batches"):
+        examples_module.as_examples(deque(torch.rand(12, 5).split(4)))

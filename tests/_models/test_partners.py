@@ -119,3 +119,38 @@ def test_threads_do_not_share_random_changes():
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(measure, range(12)))) == 1
+
+
+OWN = torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.flip(0),
+        lambda x: x.roll(1, 0),
+        lambda x: x[torch.randperm(len(x))],
+        lambda x: x - x.mean(0),
+        lambda x: x.cumsum(0),
+        lambda x: 0.5 * x + 0.5 * x.flip(0),
+    ],
+)
+def test_changes_that_depend_on_other_examples_are_told(change):
+    with pytest.warns(UserWarning, match=r"function of partners= \(<lambda>\) does not change each example"):
+        effdeg.measure(make_model(), IMAGES, partners=change, **OPTIONS)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "change",
+    [
+        changes.compose(changes.mirror, changes.shift(2)),
+        changes.crop(0.5),
+        [changes.noise(0.1), changes.brightness(0.1)],
+        lambda x: x * torch.rand(len(x), 1, 1, 1),
+        lambda x: x + torch.randn(x.shape, generator=OWN),
+        lambda x: x.mul_(0.5),
+    ],
+)
+def test_changes_of_one_example_each_are_not(change):
+    effdeg.measure(make_model(), IMAGES, partners=change, **OPTIONS)

@@ -32,6 +32,16 @@ def test_a_table_fits_the_screen(width, tables, first):
     assert all(cell.split()[0] in text for row in TABLE[1:] for cell in row[1:])
 
 
+@pytest.mark.parametrize("name", ["x" * 200, "runs/" + "y" * 90 + "/last.pt"])
+def test_a_long_name_is_folded(name):
+    for width in (3, 20, 40):
+        rows = [["model", "value"], [name, "0.5"]]
+        (table,) = fit_columns(rows, width)
+        assert table[1][0].replace("\n", "") == name
+        if width >= 20:
+            assert max(map(len, align_columns(table))) <= width
+
+
 def test_names_and_notes_are_escaped():
     page = render_tables([("a & b", [["model"], ["<script>"], ["two\nlines"]])], ["1 < 2"])
     assert all(part in page for part in ("a &amp; b", ">&lt;script&gt;</td>", "two<br>lines", "<p>1 &lt; 2</p>"))

@@ -110,3 +110,16 @@ def test_models_are_named(model, name):
 def test_inputs_far_from_zero_are_noted(offset, noted):
     measured = effdeg.measure(lambda x: (x - offset).tanh(), X + offset, paths=4, nodes=12, degree=3)
     assert any("the inputs (up to 1e+06) differ by" in note for note in measured.warnings()) == noted
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_a_collate_fn_that_mixes_examples_is_told(mixes, recwarn):
+    data = TensorDataset(torch.randn(20, 6), torch.arange(20))
+
+    def collate(items):
+        x = torch.stack([item[0] for item in items])
+        return 0.5 * x + 0.5 * x[torch.randperm(len(x))] if mixes else 2 * x + torch.randn(x.shape)
+
+    effdeg.measure(mlp(), DataLoader(data, collate_fn=collate), paths=4, nodes=12, degree=4)
+    told = [each for each in recwarn if "collate_fn returns for an example depends on the others" in str(each.message)]
+    assert len(told) == mixes

@@ -461,3 +461,21 @@ def test_an_error_names_the_model(models):
     with pytest.raises(RuntimeError) as caught:
         effdeg.pick({"good": models["m0"], "bad": mlp()}, X)
     assert any("'bad'" in note for note in caught.value.__notes__)
+
+
+def test_the_training_accuracy_of_a_model_is_measured_once(models):
+    counts, labels = dict.fromkeys(models, 0), classify(models["m0"], X)
+    for name, model in models.items():
+
+        def count(_, given, name=name):
+            counts[name] += len(given[0])
+
+        model.register_forward_pre_hook(count)
+    effdeg.pick(models, X, train=(X, labels))
+    assert counts["m0"] - counts["m1"] < len(X)
+
+
+def test_models_that_return_features_first_are_told(models):
+    both = {name: lambda x, model=model: (x.flatten(1), model(x)) for name, model in models.items()}
+    with pytest.warns(UserWarning, match=r"returned several tensors. \[0\] is used.* let it return that alone"):
+        effdeg.pick(both, X)

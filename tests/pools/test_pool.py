@@ -519,3 +519,35 @@ def test_rows_become_a_frame_and_a_table(folder, data):
     assert ">&lt;a&gt;</td>" in shown
     assert f">{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
     assert first["sha256"] not in shown
+
+
+class Scaled(torch.nn.Module):
+    """A network with a factor that is not among its weights and not in what it prints."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.network, self.factor = mlp(), factor
+
+    def forward(self, x):
+        return self.network(x) * self.factor
+
+
+def test_a_table_of_another_function_is_not_continued(data, tmp_path):
+    for name in "ab":
+        torch.save(Scaled().state_dict(), tmp_path / f"{name}.pt")
+    settings = {**FAST, "out": tmp_path / "pool.csv"}
+    measure_pool(Scaled(), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Scaled(), [tmp_path / "a.pt"], data, **settings)
+    with pytest.raises(ValueError, match=r"returns something else than when a was measured.*confidence was"):
+        measure_pool(Scaled(3.0), [tmp_path], data, **settings)
+
+
+def test_a_table_of_other_examples_or_partners_is_not_continued(folder, tmp_path):
+    x, y = torch.randn(300, 6), torch.arange(300) % 4
+    settings = {**FAST, "out": tmp_path / "pool.csv", "partners": lambda x: x + 1}
+    measure_pool(mlp(), [folder], (x, y), **settings)
+    one_label = torch.where(torch.arange(300) == 201, (y + 1) % 4, y)
+    with pytest.raises(ValueError, match=r"data= differs \(other examples or labels\)"):
+        measure_pool(mlp(), [folder], (x, one_label), **settings)
+    with pytest.raises(ValueError, match=r"partners= differs \(other changed copies"):
+        measure_pool(mlp(), [folder], (x, y), **{**settings, "partners": lambda x: x - 1})

@@ -258,6 +258,16 @@ def test_tensors_that_cannot_be_computed_with(change, kind, message):
         Penalty(anchor="self")(model, X, teacher=lambda x: change(model(x)))
 
 
+def test_class_ids_of_a_teacher_and_no_unlabeled_examples_are_named():
+    model = mlp().double()
+    with pytest.raises(TypeError, match=r"the teacher's outputs are integers .*Let the teacher return the scores"):
+        Penalty(anchor="self")(model, X, teacher=lambda x: model(x).argmax(1))
+    with pytest.raises(TypeError, match="the teacher returned str, in which there is no tensor"):
+        Penalty(anchor="self")(model, X, teacher=lambda x: "logits")
+    with pytest.raises(TypeError, match="unlabeled holds no examples"):
+        Penalty(anchor="labels")(Unexpected(), X, Y, unlabeled=X[:0])
+
+
 def test_models_without_values():
     with pytest.raises(ValueError, match=r"weights of the model \(Sequential\) are on the meta device"):
         Penalty()(mlp().to("meta"), X)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from effdeg._models.examples import LABELS, check_finite, describe_shapes, is_plain_tuple, split_labels
 from effdeg._models.layers import as_module, base_model
-from effdeg._models.paths import hides_ones, is_mask
+from effdeg._models.paths import hides_ones, innermost_key, is_mask
 from effdeg._utils.checks import shorten
 from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
@@ -334,6 +334,22 @@ def note_possible_masks(inputs: Tree) -> str | None:
     return (
         f"inputs ({', '.join(names)}) hold the integers 0 and 1, and stay those of the first example along a path. If "
         "they are a mask, pass booleans: .bool()."
+    )
+
+
+def note_floating_masks(inputs: Tree) -> str | None:
+    """Return a note on masks of 0 and 1 in floating point, which are interpolated among the inputs, not joined."""
+    leaves = named_tensors(inputs)
+    names = [
+        repr(name)
+        for name, leaf in leaves
+        if leaf.is_floating_point() and "mask" in innermost_key(name) and _holds_flags(leaf)
+    ]
+    if not names or len(names) == len(leaves):
+        return None
+    return (
+        f"inputs ({', '.join(names)}) are a mask in floating point, which is interpolated along a path. To join the "
+        "masks of both ends instead, pass booleans: .bool()."
     )
 
 

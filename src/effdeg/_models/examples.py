@@ -1,6 +1,7 @@
 """Examples by index, from tensors, trees, data sets, loaders or iterables of batches."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -72,12 +73,12 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
         return _from_stream(inputs, labeled)
     # A memory-mapped file may be larger than memory: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, data.Dataset) and hasattr(inputs, "__len__")):
-        return _DataSet(inputs, labeled)
+        return DataSet(inputs, labeled)
     if isinstance(inputs, Tensor | np.ndarray | tuple | Mapping) or hasattr(inputs, "__dataclass_fields__"):
         tree = tree_map(lambda leaf: _from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, inputs)
         return Batch(tree, has_items=labeled)
-    if isinstance(inputs, list):
-        return _from_list(inputs, labeled)
+    if isinstance(inputs, list | deque):
+        return _from_list(list(inputs), labeled)
     if isinstance(inputs, str | os.PathLike):
         raise TypeError(
             f"inputs={str(inputs)!r} is a path, which only the command line takes: effdeg measure … --data {inputs}. "
@@ -92,7 +93,7 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     # Where indices are names, as in a graph of PyTorch Geometric, there are no examples by number.
     if not hasattr(inputs, "keys"):
         if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
-            return _DataSet(inputs, labeled)
+            return DataSet(inputs, labeled)
         if isinstance(inputs, Iterable):
             return _from_batches(map(_check_batch, inputs), labeled)
     raise TypeError(
@@ -130,7 +131,7 @@ class Batch:
         return rows if self._has_items else (rows,)
 
 
-class _DataSet:
+class DataSet:
     """Examples of a map-style data set, each read when it is drawn."""
 
     def __init__(self, items: Any, labeled: bool, collate: Callable[[list[Any]], Any] | None = None) -> None:
@@ -138,6 +139,14 @@ class _DataSet:
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def open_collate(self, indices: Sequence[int]) -> Callable[[Iterable[int]], Tree] | None:
+        """Return what collates some of these examples, by their places among the indices; None without a collate_fn."""
+        collate = self._collate
+        if collate is None or collate is data.default_collate:
+            return None
+        items = [self._items[int(index)] for index in indices]
+        return lambda places: split_labels(_read_item(collate([items[place] for place in places]), self._labeled))[0]
 
     def fetch(self, indices: Sequence[int]) -> Tree:
         items = [self._items[int(index)] for index in indices]
@@ -197,7 +206,7 @@ def _from_loader(loader: data.DataLoader[Any], labeled: bool) -> Examples:
     # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
     # other sampler selects examples: then the loader itself is read.
     if reads_all(loader):
-        return _DataSet(loader.dataset, labeled, loader.collate_fn)
+        return DataSet(loader.dataset, labeled, loader.collate_fn)
     # With batch_size=None a loader yields the items of its data set.
     return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labeled)
 
@@ -219,7 +228,7 @@ def _from_list(items: list[Any], labeled: bool) -> Examples:
     if not items:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
-        return _DataSet(items, labeled)
+        return DataSet(items, labeled)
     first = items[0]
     _refuse_pillow(first)
     if isinstance(first, str):

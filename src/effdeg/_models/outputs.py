@@ -142,7 +142,7 @@ def shaped_values(
     already, and warn if another tensor could have been meant. Messages say ``whose`` outputs they are.
     """
     possible = (points,) if isinstance(points, int) else points
-    picked = _pick(returned, output, possible)
+    picked = _pick(returned, output, possible, whose)
     values = _transform(picked, output, possible, whose)
     if look and picked.others:
         other = "write output=lambda returned: …, such as returned[1].softmax(-1)"
@@ -168,7 +168,7 @@ def softmax_axis_error(shape: torch.Size, code: str = "returned") -> ValueError:
     )
 
 
-def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
+def _pick(returned: Any, output: Output, points: tuple[int, ...], whose: str = "model") -> Picked:
     """Find the tensor that is fitted: what ``output`` returns, a lone tensor, ``logits``, or the first with a batch."""
     if callable(output):
         values = output(returned)
@@ -187,7 +187,7 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...]) -> Picked:
     found = named_tensors(returned)
     if not found:
         advice = _advise_on_arrays(returned) or " Say where the values are: output=…, a function of what it returns."
-        raise TypeError(f"the model returned {type(returned).__name__}, in which there is no tensor.{advice}")
+        raise TypeError(f"the {whose} returned {type(returned).__name__}, in which there is no tensor.{advice}")
     # A loss or predicted classes may come first.
     rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(leaf.size(0), points)]
     candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
@@ -212,8 +212,8 @@ def _transform(picked: Picked, output: Output, possible: tuple[int, ...], whose:
             "dimension must be the batch. If it reduces over the batch (a loss, a mean), pass the part before that."
         )
     if values.numel() == 0:
-        raise ValueError(f"the model returned no outputs: a tensor of shape {tuple(values.shape)}.")
-    _check_real(values)
+        raise ValueError(f"the {whose} returned no outputs: a tensor of shape {tuple(values.shape)}.")
+    _check_real(values, whose)
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if output == "softmax":
         _check_classes(values, picked)
@@ -224,17 +224,17 @@ def _transform(picked: Picked, output: Output, possible: tuple[int, ...], whose:
     return values.clone()
 
 
-def _check_real(values: Tensor) -> None:
+def _check_real(values: Tensor, whose: str) -> None:
     """Raise unless the outputs are real: torch would drop imaginary parts, and class ids are not amounts."""
     if values.is_complex():
         raise TypeError(
-            f"the model's outputs are complex ({values.dtype}), and only real values are fitted. Say which: "
+            f"the {whose}'s outputs are complex ({values.dtype}), and only real values are fitted. Say which: "
             "output=torch.view_as_real for both parts, output=torch.abs for the magnitude (or a function that first "
             "takes the tensor out of what the model returns)."
         )
     if not values.is_floating_point():
         raise TypeError(
-            f"the model's outputs are integers or flags ({values.dtype}), such as predicted classes. Let the model "
+            f"the {whose}'s outputs are integers or flags ({values.dtype}), such as predicted classes. Let the {whose} "
             "return the scores that these come from, or, if the numbers are amounts, use output=lambda y: y.float()."
         )
 

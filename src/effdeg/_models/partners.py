@@ -1,5 +1,6 @@
 """Where paths lead: to another example, or to an example's changed copy or counterpart in a second data set."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from torch import Tensor
 from effdeg._models.arguments import ItemReader
 from effdeg._models.examples import as_examples, describe_shapes, find_broken
 from effdeg._models.inference import seed_everything
-from effdeg._utils.tree import Tree, map_tensors, named_tensors, take, tensors
+from effdeg._utils.tree import Tree, has_rows, map_tensors, named_tensors, take, tensors
 
 GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=None)
 """What random changes draw from in this thread; None for torch's global generator, which all threads share."""
@@ -42,7 +43,7 @@ class Partners:
         with _naming_partners():
             second = self._read_item(self._others.fetch(indices)).inputs
         check_alike(first, second, "data set of partners=")
-        _check_finite(second, "data set of partners=")
+        check_finite(second, "data set of partners=")
         return second
 
 
@@ -67,12 +68,71 @@ def change_examples(
                 if len(rows):
                     part = change(take(examples, rows))  # a copy: the function may work in place
                     check_alike(take(examples, rows), part, f"function of {option}=")
-                    _check_finite(part, f"function of {option}=")
+                    if block == 0:
+                        warn_of_mixed_rows(change, take(examples, rows), len(rows), option)
+                    check_finite(part, f"function of {option}=")
                     changed.append((rows, part))
     finally:
         GENERATOR.reset(token)
     order = torch.cat([rows for rows, _ in changed]).argsort()
     return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
+
+
+def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int, option: str) -> None:
+    """Warn if the changed copy of an example depends on the other examples of its batch."""
+
+    def run(rows: Tensor) -> Tree:
+        return change(map_tensors(lambda leaf: _take_rows(leaf, rows, count), examples))
+
+    row = find_dependent_row(run, count)
+    if row is not None:
+        warnings.warn(
+            f"the function of {option}= ({name_change(change)}) does not change each example on its own: what it "
+            f"returns for example {row} of a batch depends on the others. A path leads to the changed copy of the same "
+            "example, and the result depends on how examples are divided into batches. Usual causes: rows that are "
+            "permuted or mixed, and statistics over the batch.",
+            stacklevel=2,
+        )
+
+
+def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
+    """Return an example for which a function of a batch returns something that depends on the others; None if none is.
+
+    ``run`` calls the function on some of ``count`` examples. The first and the last are given with the others, and with
+    copies of themselves in their place, with the same random numbers. Nothing is found for a function that draws from a
+    generator of its own, or whose shapes depend on the examples.
+    """
+
+    def run_seeded(rows: Tensor) -> list[Tensor]:
+        token = GENERATOR.set(torch.Generator().manual_seed(0))
+        try:
+            with seed_everything(0), torch.no_grad():
+                return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
+        finally:
+            GENERATOR.reset(token)
+
+    every = torch.arange(count, device="cpu")
+    for row in (0, count - 1) if count > 1 else ():
+        whole, alone = run_seeded(every), run_seeded(torch.full_like(every, row))
+        if _differ(whole, alone, row) and not _differ(whole, run_seeded(every), row):
+            return row
+    return None
+
+
+def _take_rows(leaf: Tensor, rows: Tensor, count: int) -> Tensor:
+    return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
+
+
+def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
+    """Return whether a row of two batches differs, by more than rounding."""
+    for first, second in zip(one, other, strict=False):
+        if first.shape != second.shape or first.numel() == 0:
+            continue
+        values, mine, others = (each.detach().double() for each in (first, first[row], second[row]))
+        spread = float(values.max() - values.min())
+        if bool(((mine - others).abs() > 1e-3 * spread).any()):
+            return True
+    return False
 
 
 @contextmanager
@@ -143,7 +203,8 @@ def check_alike(first: Tree, second: Tree, source: str) -> None:
         )
 
 
-def _check_finite(second: Tree, source: str) -> None:
+def check_finite(second: Tree, source: str) -> None:
+    """Raise if examples that belong to others are NaN or infinite."""
     for name, leaf in named_tensors(second):
         if leaf.is_floating_point() and bool(find_broken(leaf, name).any()):
             raise ValueError(f"the {source} returned NaN or infinite numbers{f' in {name!r}' if name else ''}.")

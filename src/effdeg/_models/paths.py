@@ -137,7 +137,7 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
     leaves = named_tensors(examples)
     for name, leaf in leaves:
         if not leaf.is_floating_point() and not is_mask(name, leaf):
-            alone = len(leaves) == 1 and re.fullmatch(r"(\[0\])+", name)  # in tuples, which may not be the caller's
+            alone = len(leaves) == 1 and re.fullmatch(r"(\.?\[0\])+", name)  # in tuples, which may not be the caller's
             what = entry("inputs", "" if alone else name)
             mixed = any(each.is_floating_point() and "mask" not in innermost_key(key) for key, each in leaves)
             others = " There the other inputs stay those of one example along the whole path." if mixed else ""
@@ -156,10 +156,14 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
 
 
 def check_masks(examples: Tree, what: str = "inputs") -> None:
-    """Raise if a floating mask is added to scores: far below 0 it hides, and so does all of the line to there."""
-    for name, leaf in named_tensors(examples):
+    """Raise if a floating mask is added to scores: far below 0 it hides, and so does all of the line to there.
+
+    This reads what is a mask by its name and, unless a GPU has to be waited for, what has no name and is not the first.
+    """
+    for place, (name, leaf) in enumerate(named_tensors(examples)):
         mask = "mask" in innermost_key(name) or hides_ones(name)
-        if not leaf.is_floating_point() or not mask:
+        may_be_mask = place > 0 and not innermost_key(name) and not leaf.is_cuda
+        if not leaf.is_floating_point() or not leaf.numel() or not (mask or may_be_mask):
             continue
         least, most = (float(bound) for bound in leaf.aminmax())
         if least == -torch.inf or (least < _HIDES and most <= 0):

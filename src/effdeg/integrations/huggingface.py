@@ -113,7 +113,9 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
-        with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
+        with join_calls(
+            model, self.penalty, labels, batch=inputs, unlabeled=unlabeled, teacher=self.teacher
+        ) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:

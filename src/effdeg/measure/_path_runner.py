@@ -1,6 +1,7 @@
 """The expensive half of a measurement: running a model along paths, in batches that fit the device."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.arguments import ItemReader, note_possible_masks
-from effdeg._models.examples import Examples, as_examples, describe_shapes
+from effdeg._models.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
+from effdeg._models.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple
 from effdeg._models.independence import warn_of_dependent_rows
 from effdeg._models.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._models.layers import as_module, find_new_norms
-from effdeg._models.partners import Partners, name_partners
+from effdeg._models.partners import Partners, find_dependent_row, name_partners
 from effdeg._models.paths import BLOCK, FIXED, draw_nodes, draw_pairs
 from effdeg._models.settings import PathSettings
 from effdeg._models.spaces import InputPaths, LayerPaths, Space
@@ -159,10 +160,26 @@ class PathRunner:
             partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
             ends = concatenate([ends, partners])
         if block.start == 0:
+            self._warn_of_collate(drawn)
             self._fingerprint = hash_examples(ends)
             self._add_note(item.note)
-            self._add_note(note_possible_masks(ends) if self._space.name is not None else None)
+            if self._space.name is not None:
+                self._add_note(note_possible_masks(ends))
+            else:
+                named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
+                self._add_note(note_floating_masks(named))
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
+
+    def _warn_of_collate(self, drawn: list[int]) -> None:
+        collate = self._examples.open_collate(drawn) if isinstance(self._examples, DataSet) else None
+        if collate is not None and find_dependent_row(lambda rows: collate(rows.tolist()), len(drawn)) is not None:
+            warnings.warn(
+                "what the loader's collate_fn returns for an example depends on the others of its batch, as with mixup "
+                "or statistics over the batch. Paths join what it returns for examples drawn here, in other batches "
+                "than the loader's. Pass the Dataset, or a loader without that collate_fn; for the loader's own "
+                "batches an iterator, iter(loader).",
+                stacklevel=2,
+            )
 
     def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
         rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])

@@ -1,6 +1,7 @@
 """What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
 
 import copy
+import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,11 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from effdeg._models.arguments import DataNote, Item, ItemReader
-from effdeg._models.examples import Examples, as_examples
+from effdeg._models.examples import Batch, Examples, as_examples
 from effdeg._models.inference import Device, inference, seed_everything
 from effdeg._models.layers import advice_for_integers
 from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import check_changes, name_partners
+from effdeg._models.partners import Partners, check_changes, name_partners
 from effdeg._models.paths import check_interpolable
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
@@ -37,7 +38,9 @@ from effdeg.proxies._predictions import predict_classes
 from effdeg.proxies._registry import find_needs
 
 _TRIED = 16  # examples of a trial
-_HASHED = 64  # examples that identify a data set
+_HASHED = 64  # examples at a time
+_IDENTIFYING = 2000  # examples that identify a data set that is not in memory
+_SAME = 0.01  # a model whose predictions are less certain by more than this share is not the one that was measured
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
 WEIGHTS = "weights"
@@ -81,14 +84,19 @@ class RowSettings:
         """Return the settings as numbers, strings and lists, for JSON."""
         own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         dtype = str(self.dtype).removeprefix("torch.") if self.dtype is not None else None
-        return {**own, **vars(self.paths), "partners": name_partners(self.paths.partners), "dtype": dtype}
+        return {**own, **vars(self.paths), "dtype": dtype}
+
+
+def hash_text(text: str) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LabeledExamples:
     """Examples for a model that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
 
     def __init__(self, data: Any, name: str, read_item: ItemReader) -> None:
-        self._read_item = read_item
+        self.read_item = read_item
         try:
             with seed_everything(0):  # a loader may draw
                 self.examples, self.name = as_examples(data, labeled=True), name
@@ -110,15 +118,20 @@ class LabeledExamples:
 
     def fetch_item(self, indices: Sequence[int]) -> Item:
         """Return the inputs and labels of these examples."""
-        return self._read_item(self.examples.fetch(indices))
+        return self.read_item(self.examples.fetch(indices))
 
     def fingerprint(self, seed: int) -> dict[str, Any]:
-        """Return what identifies the examples: their number, and a hash of some of them with their labels."""
-        return {"examples": len(self), "labels": self.has_labels, "hash": hash_examples(self._fetch_some(seed))}
+        """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
+        count = len(self) if isinstance(self.examples, Batch) else min(len(self), _IDENTIFYING)
+        indices = [len(self) * number // count for number in range(count)]
+        parts = [indices[start : start + _HASHED] for start in range(0, count, _HASHED)]
+        with seed_everything(seed):  # a data set may draw
+            hashes = [hash_examples(self.examples.fetch(part)) for part in parts]
+        return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
 
     def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
         """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = {hash_examples(self._read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
+        hashes = {hash_examples(self.read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
         return len(self) == len(other) and len(hashes) == 1
 
     def _fetch_some(self, seed: int) -> Tree:
@@ -127,7 +140,7 @@ class LabeledExamples:
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
-        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self._read_item)
+        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self.read_item)
 
 
 class _First:
@@ -195,6 +208,37 @@ class CheckpointMeasurer:
                     weight.add_(torch.randn_like(weight), alpha=0.01)
         data = self.data.first(_TRIED)
         return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
+
+    def check_model(self, row: Mapping[str, Any]) -> None:
+        """Raise if the model, with the weights of a row, does not return what it did when the row was measured.
+
+        Neither its code nor a number that is no weight is seen in its settings.
+
+        Raises:
+            ValueError: If what it predicts is more or less certain by a percent.
+        """
+        for name, now in self._measure_predictions().items():
+            if name == DISAGREEMENT or not isinstance(before := row.get(name), float):
+                continue
+            if not abs(now - before) <= _SAME * max(abs(before), abs(now)) + 1e-6:
+                raise ValueError(
+                    f"the model returns something else than when {row['model']} was measured, with the same weights: "
+                    f"{name} was {before:.4g} and is {now:.4g} now. Its code has changed, or a number that is not "
+                    "among its weights. Choose another file with out=."
+                )
+
+    def describe_partners(self) -> dict[str, Any] | None:
+        """Return what identifies the functions of partners: their names, and a hash of some changed copies."""
+        paths = self.settings.paths
+        if paths.partners is None:
+            return None
+        indices = range(min(len(self.data), _HASHED))
+        with seed_everything(paths.seed):  # a data set may draw
+            inputs = self.data.fetch_item(indices).inputs
+        partners = Partners(paths.partners, len(self.data), self.data.read_item)
+        hashes = {hash_examples(partners.fetch(inputs, indices, seed=paths.seed, block=1)) for _ in range(2)}
+        # A function that draws from a generator of its own is known by its name alone.
+        return {"function": name_partners(paths.partners), "copies": hashes.pop() if len(hashes) == 1 else None}
 
     def measure(self, file: Path) -> dict[str, Any]:
         """Return the row of a checkpoint, by the names of its columns."""

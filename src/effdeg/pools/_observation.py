@@ -3,7 +3,8 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from effdeg._models.paths import is_mask
 from effdeg._models.settings import FitSettings, PathSettings
 from effdeg._utils.files import write_atomically
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, map_tensors, named_tensors
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
 from effdeg.measure._estimator import summarize
 from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._checkpoint import LabeledExamples
@@ -127,8 +128,12 @@ class Observer:
         )
         drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices]).T)
 
+        looked = False
+
         def read(returned: Any, points: int) -> Tensor:
-            outputs = shaped_values(returned, "identity", points=points)
+            nonlocal looked
+            outputs = shaped_values(returned, "identity", points=points, look=not looked, whose="network")
+            looked = True
             if outputs.dim() > 2:
                 as_class_logits(outputs)  # raises
             return outputs.reshape(points, -1)
@@ -150,20 +155,33 @@ class Observer:
             logits=logits,
             copies=copies,
             of_examples=joined,
-            train_accuracy=None if self.train is None else self.measure_accuracy(model, logits.shape[1]),
+            train_accuracy=None if self.train is None else self._measure_accuracy(model, logits.shape[1]),
             notes=tuple(path_runner.notes),
         )
 
-    def measure_accuracy(self, model: Model, classes: int) -> float:
+    def try_training(self, model: Model, classes: int) -> None:
+        """Check the labels of training examples, and run a model on a few of them."""
+        with self._open_training(model, classes) as (evaluator, _):
+            few = take(evaluator.inputs, slice(2))
+            with evaluator.open_beside(evaluator.runner.model, (few, None)) as beside:
+                predict_classes(beside)
+
+    def _measure_accuracy(self, model: Model, classes: int) -> float:
         """Return the accuracy on training examples."""
+        with self._open_training(model, classes) as (evaluator, labels):
+            predicted = predict_classes(evaluator)
+        return float((predicted == labels.to(predicted.device)).double().mean())
+
+    @contextmanager
+    def _open_training(self, model: Model, classes: int) -> Iterator[tuple[Evaluator, Tensor]]:
+        """Open a model with the training examples; their labels are among the classes."""
         options = {name: getattr(self, name) for name in ("seed", "batch_size", "device", "dtype")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)
             with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
                 labels = check_labels(evaluator.labels, "train=")
                 check_range(labels, classes, "the labels of train=")
-                predicted = predict_classes(evaluator)
-        return float((predicted == labels.to(predicted.device)).double().mean())
+                yield evaluator, labels
 
     def _find_file(self, model: Model) -> Path | None:
         """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""

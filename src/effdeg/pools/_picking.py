@@ -246,7 +246,7 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
 
 def _try_training(observer: Observer, model: Model, classes: int) -> None:
     try:
-        observer.measure_accuracy(model, classes)
+        observer.try_training(model, classes)
     except Exception as error:
         error.add_note("This is about the examples of train=.")
         raise

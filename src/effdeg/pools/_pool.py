@@ -1,7 +1,6 @@
 """Pools of trained models: many checkpoints of one architecture, measured one at a time or on Ray."""
 
 import copy
-import hashlib
 import math
 import re
 import warnings
@@ -24,7 +23,7 @@ from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measure._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
@@ -175,6 +174,9 @@ def measure_pool(
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
         _drop_changed(table, names)
+        if known := next((digest for digest in names if table.has(digest)), None):
+            load_weights(own, files[names[known][0]])
+            measurer.check_model(next(iter(table.find(known).values())))
         _reuse_rows(table, names, files)
         notes = _add_missing(table, names, files, run, progress=progress)
         table.write()  # rows may have been deleted, which others disagreed with
@@ -251,17 +253,14 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "class": type(model).__name__,
             "parameters": sum(each.numel() for each in model.parameters()),
             "precision": _name_precision(model),
-            "shapes": _hash(repr(sorted(shapes.items()))),
-            "layers": _hash(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
+            "shapes": hash_text(repr(sorted(shapes.items()))),
+            "layers": hash_text(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
         "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
         **measurer.settings.to_dict(),
+        "partners": measurer.describe_partners(),
     }
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:

@@ -125,9 +125,15 @@ def _read_csv(path: Path) -> Columns:
 def _parse(texts: list[str]) -> list[Any]:
     """Return a column as numbers if every cell is one or is missing, as strings otherwise."""
     try:
-        return [None if text.lower() in _MISSING else float(text) for text in texts]
+        return [None if text.lower() in _MISSING else _parse_number(text) for text in texts]
     except ValueError:
         return [text or None for text in texts]
+
+
+def _parse_number(text: str) -> float:
+    if "_" in text:  # Python reads 1_0 as 10
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
 
 
 def _frame_columns(frame: Any, where: str) -> Columns:

@@ -1,5 +1,6 @@
 """A batch as the penalty sees it: the inputs of its examples, their labels, and examples without labels."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._models.arguments import note_floating_masks
 from effdeg._models.examples import count_examples, examples_only
 from effdeg._models.frameworks import framework_of
 from effdeg._models.labels import IGNORED
@@ -54,7 +56,7 @@ class TrainingBatch:
 
     def append(self, unlabeled: Tree) -> "TrainingBatch":
         """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
-        count, own = count_examples(unlabeled), self.model_labels
+        count, own = count_examples(unlabeled, "unlabeled"), self.model_labels
         found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
         rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
         wanted = {name: leaf for name, leaf in rows if leaf is not own}
@@ -164,6 +166,8 @@ class TrainingBatch:
             check_interpolable(self.examples, advice=partial(advice_for_integers, model))
         if between and look and all(map(is_readable, tensors(self.examples))):
             check_masks(self.examples, "x")
+            if note := note_floating_masks(self.examples):
+                warnings.warn(note, stacklevel=4)
 
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""

@@ -275,7 +275,9 @@ class Penalty(nn.Module):
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
-        points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows)
+        points = draw_points(
+            batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **self._check_copies(batch, model)
+        )
         named, keywords = points.append_to((named, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*named.values(), **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -351,7 +353,8 @@ class Penalty(nn.Module):
             batch = batch.append(unlabeled)
         self._check(batch, self, self.settings.at)
         between, rows = self.settings.at is None, batch.unlabeled
-        return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha)
+        look = self._check_copies(batch, self)
+        return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha, **look)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, to build other ends of paths from them.
@@ -484,9 +487,14 @@ class Penalty(nn.Module):
         if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
             check_soft_labels(batch.labels, self.settings.output)
 
-    def _may_look(self, labels: Tensor, model: object) -> bool:
-        """Return whether to read labels: on a GPU, which has to be waited for, only in the first call with a model."""
-        return is_readable(labels) and not (labels.is_cuda and model in self._checked_models)
+    def _check_copies(self, batch: TrainingBatch, model: object) -> dict[str, Any]:
+        """Return which checks of changed copies are made."""
+        look = self._may_look(tensors(batch.inputs)[0], model)
+        return {"look": look, "first": look and model not in self._checked_models}
+
+    def _may_look(self, values: Tensor, model: object) -> bool:
+        """Return whether to read values: on a GPU, which has to be waited for, only in the first call with a model."""
+        return is_readable(values) and not (values.is_cuda and model in self._checked_models)
 
 
 def _check_trains(degree: Tensor, model: object) -> None:

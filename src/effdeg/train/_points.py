@@ -1,6 +1,7 @@
 """The points on paths between the examples of a batch."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,8 +134,16 @@ def draw_points(
     unlabeled_rows: int,
     pairs: Tensor | None = None,
     alpha: Tensor | None = None,
+    first: bool = False,
+    look: bool = False,
 ) -> Points:
-    """Draw what is not given of the paths between examples, and make their points, or placeholders for them."""
+    """Draw what is not given of the paths between examples, and make their points, or placeholders for them.
+
+    Changed copies are checked as ``first`` and ``look`` say: see :func:`make_copies`.
+
+    Raises:
+        ValueError: If pairs or nodes do not match the batch, or changed copies do not match their examples.
+    """
     device = tensors(batch.inputs)[0].device
     own_pairs, own_alpha = pairs, alpha
     if pairs is None:
@@ -159,7 +168,8 @@ def draw_points(
     inner, labels, copies = settings.inner, None, None
     if settings.partners is not None:
         changes, generator, count = read_changes(settings.partners), settings.generator, len(pairs)
-        copies = batch.change(pairs[:, 0], lambda examples: make_copies(examples, changes, count, generator))
+        make = partial(make_copies, changes=changes, count=count, generator=generator, first=first, look=look)
+        copies = batch.change(pairs[:, 0], make)
     if settings.anchor == "labels":
         labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
     return Points(
