@@ -14,7 +14,7 @@ import throughput
 import which_model
 from which_model import keep_fitted
 
-from effdeg.ranking import rank, read_table
+from effdeg.pools import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
 from effdeg_lab.results import Results, collect, list_others
 from effdeg_lab.runs import Run

@@ -24,12 +24,12 @@ FLOORS = [
     {"demo"},
     {"effdeg"},
     {"integrations"},
-    {"pools", "ranking"},
+    {"pools"},
     {"plots"},
     {"baselines", "proxies"},
-    {"measure", "train"},
+    {"measuring", "train"},
     {"changes", "io"},
-    {"_models"},
+    {"_adapters"},
     {"functional"},
     {"_utils"},
     {"_version"},
@@ -41,12 +41,12 @@ COVERED_BY = {
     "cli/test_demo.py": ["demo/_page.py"],
     "cli/test_start.py": ["__main__.py", "_version.py"],
     "functional/test_fitting.py": ["_utils/shapes.py"],
-    "integrations/test_frameworks.py": ["_models/frameworks.py"],
+    "integrations/test_frameworks.py": ["_adapters/frameworks.py"],
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
-    "measure/test_measurement.py": ["measure/_record.py"],
+    "measuring/test_measurement.py": ["measuring/_record.py"],
     "pools/test_picking.py": ["pools/_choice.py", "pools/_observation.py"],
     "pools/test_pool.py": ["pools/_files.py", "pools/_runners.py"],
-    "ranking/test_rank.py": ["ranking/_notes.py", "ranking/_pool.py", "ranking/_result.py", "ranking/_scores.py"],
+    "pools/test_rank.py": ["pools/_notes.py", "pools/_ranked.py", "pools/_result.py", "pools/_scores.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
     "train/test_points.py": ["train/_batch.py"],
 }
@@ -87,7 +87,7 @@ def wrong_imports(folder, tree):
         for imported, late in imports(tree)
         if imported != folder
         and not (late and imported == "plots")  # .plot()
-        and not (late and (folder, imported) == ("measure", "proxies"))  # compare(proxies=…)
+        and not (late and (folder, imported) == ("measuring", "proxies"))  # compare(proxies=…)
         # The command line starts fast because it imports late.
         and (FLOOR.get(imported, FLOOR["effdeg"]) <= FLOOR[folder] or (late and folder != "cli"))
     ]
@@ -104,15 +104,15 @@ def test_imports_point_down():
 @pytest.mark.parametrize(
     ("folder", "code", "found"),
     [
-        ("_models", "from effdeg.measure import measure", ["measure"]),
-        ("_models", "from effdeg import measure", ["measure"]),
-        ("measure", "import effdeg.train._points", ["train"]),
-        ("measure", "import effdeg", ["effdeg"]),
-        ("measure", "def plot():\n    from effdeg.plots import plot", []),
-        ("measure", "def plot():\n    from effdeg._utils import tree", ["_utils"]),
-        ("measure", "if TYPE_CHECKING:\n    from effdeg.plots import Theme", []),
-        ("measure", "from effdeg.plots import Theme", ["plots"]),
-        ("cli", "def run():\n    from effdeg.measure import measure", []),
+        ("_adapters", "from effdeg.measuring import measure", ["measuring"]),
+        ("_adapters", "from effdeg import measuring", ["measuring"]),
+        ("measuring", "import effdeg.train._points", ["train"]),
+        ("measuring", "import effdeg", ["effdeg"]),
+        ("measuring", "def plot():\n    from effdeg.plots import plot", []),
+        ("measuring", "def plot():\n    from effdeg._utils import tree", ["_utils"]),
+        ("measuring", "if TYPE_CHECKING:\n    from effdeg.plots import Theme", []),
+        ("measuring", "from effdeg.plots import Theme", ["plots"]),
+        ("cli", "def run():\n    from effdeg.measuring import measure", []),
         ("train", "from effdeg.train._points import Points", []),
     ],
 )
@@ -171,9 +171,9 @@ def test_the_lab_uses_only_public_names():
     ("code", "found"),
     [
         ("import effdeg\neffdeg.measure, effdeg.__version__", []),
-        ("from effdeg import measure, ranking, plots", []),
+        ("from effdeg import measure, pools, plots", []),
         ("from effdeg.io import to_json, replace_nonfinite", ["effdeg.io.replace_nonfinite"]),
-        ("from effdeg.ranking._tables import read_table", ["effdeg.ranking._tables.read_table"]),
+        ("from effdeg.pools._reading import read_table", ["effdeg.pools._reading.read_table"]),
         ("def late():\n    import effdeg._utils.checks", ["effdeg._utils.checks"]),
         ("from effdeg import _utils", ["effdeg._utils"]),
         ("import effdeg\neffdeg._utils", ["effdeg._utils"]),

@@ -13,7 +13,7 @@ from effdeg._utils.checks import check_choice
 from effdeg._utils.imports import describe_install
 from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
-from effdeg.measure._measurement import Measurement
+from effdeg.measuring._measurement import Measurement
 
 try:
     import matplotlib as mpl
@@ -26,8 +26,8 @@ except ImportError as error:  # pragma: no cover
     raise ImportError(f"figures need matplotlib: {describe_install('plots')}") from error
 
 if TYPE_CHECKING:
-    from effdeg.measure._comparison import Comparison
-    from effdeg.measure._tracing import Trace
+    from effdeg.measuring._comparison import Comparison
+    from effdeg.measuring._tracing import Trace
     from effdeg.pools._choice import Choice
 
 __all__ = ["THEMES", "Theme", "open_figure", "plot_choice", "plot_comparison", "plot_measurement", "plot_method"]

@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg._models.arguments import DataNote, Item, ItemReader
-from effdeg._models.examples import Examples, as_examples
-from effdeg._models.inference import Device, inference, seed_everything
-from effdeg._models.layers import advice_for_integers
-from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import check_changes, name_partners
-from effdeg._models.paths import check_interpolable
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, Item, ItemReader
+from effdeg._adapters.examples import Examples, as_examples
+from effdeg._adapters.inference import Device, inference, seed_everything
+from effdeg._adapters.layers import advice_for_integers
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.partners import check_changes, name_partners
+from effdeg._adapters.paths import check_interpolable
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
-from effdeg.measure import Measurement, Trace, trace
-from effdeg.measure._comparison import note_uniform
-from effdeg.measure._path_runner import hash_examples
+from effdeg.measuring import Measurement, Trace, trace
+from effdeg.measuring._comparison import note_uniform
+from effdeg.measuring._path_runner import hash_examples
 from effdeg.proxies import check_names, evaluate
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite

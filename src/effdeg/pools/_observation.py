@@ -15,19 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from effdeg import changes
-from effdeg._models.arguments import DataNote, ItemReader
-from effdeg._models.examples import Examples, describe_shapes
-from effdeg._models.inference import Device, Model, inference, seed_everything
-from effdeg._models.layers import base_model, find_embeddings
-from effdeg._models.outputs import as_class_logits, shaped_values
-from effdeg._models.partners import Partners, draw
-from effdeg._models.paths import is_mask
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, ItemReader
+from effdeg._adapters.examples import Examples, describe_shapes
+from effdeg._adapters.inference import Device, Model, inference, seed_everything
+from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.outputs import as_class_logits, shaped_values
+from effdeg._adapters.partners import Partners, draw
+from effdeg._adapters.paths import is_mask
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.files import write_atomically
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, map_tensors, named_tensors
-from effdeg.measure._estimator import summarize
-from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
+from effdeg.measuring._estimator import summarize
+from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples, reads_all
-from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
-from effdeg._models.partners import name_partners, read_changes
+from effdeg._adapters.arguments import ItemReader
+from effdeg._adapters.examples import as_examples, reads_all
+from effdeg._adapters.inference import Device, Model, check_device, check_precision, seed_everything
+from effdeg._adapters.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable
 from effdeg._utils.progress import progress_bar
-from effdeg.measure._comparison import name_models, naming
+from effdeg.measuring._comparison import name_models, naming
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
 from effdeg.pools._observation import (

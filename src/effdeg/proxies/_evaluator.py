@@ -12,13 +12,13 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import DataNote, ItemReader
-from effdeg._models.examples import as_examples, count_examples
-from effdeg._models.inference import Model, ModelRunner, hold_models, inference
-from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
-from effdeg._models.outputs import shaped_values
-from effdeg._models.paths import check_interpolable
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, ItemReader
+from effdeg._adapters.examples import as_examples, count_examples
+from effdeg._adapters.inference import Model, ModelRunner, hold_models, inference
+from effdeg._adapters.layers import Layer, advice_for_integers, as_module, eager, find_layer
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.paths import check_interpolable
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate

@@ -6,9 +6,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Model
-from effdeg._models.outputs import are_distributions, as_values
-from effdeg._models.spaces import Space
+from effdeg._adapters.inference import Model
+from effdeg._adapters.outputs import are_distributions, as_values
+from effdeg._adapters.spaces import Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import take

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
-from effdeg._models.inference import Model
-from effdeg._models.layers import as_module
+from effdeg._adapters.inference import Model
+from effdeg._adapters.layers import as_module
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 

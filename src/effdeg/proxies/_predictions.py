@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from effdeg._models.inference import Model
-from effdeg._models.outputs import as_class_logits
-from effdeg._models.partners import change_examples, name_partners, read_changes
-from effdeg._models.paths import BLOCK
+from effdeg._adapters.inference import Model
+from effdeg._adapters.outputs import as_class_logits
+from effdeg._adapters.partners import change_examples, name_partners, read_changes
+from effdeg._adapters.paths import BLOCK
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, concatenate, take

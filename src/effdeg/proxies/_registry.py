@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import suggest
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
@@ -131,7 +131,7 @@ def check_names(names: Iterable[str]) -> None:
 def larger_is_better(name: str) -> bool:
     """Return whether larger values of a proxy are expected to mean better generalization, as for a margin.
 
-    :func:`effdeg.ranking.rank` expects measures that rise with the generalization gap: give such a proxy a leading
+    :func:`effdeg.pools.rank` expects measures that rise with the generalization gap: give such a proxy a leading
     minus there.
 
     Raises:
@@ -184,7 +184,7 @@ class Table(Mapping[str, Result]):
         return len(self.results)
 
     def row(self) -> dict[str, float]:
-        """Return the values by name: one row of the table that :func:`effdeg.ranking.rank` takes."""
+        """Return the values by name: one row of the table that :func:`effdeg.pools.rank` takes."""
         return {name: result.value for name, result in self.results.items()}
 
     def to_dict(self) -> dict[str, Any]:

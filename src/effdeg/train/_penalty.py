@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples, is_plain_tuple
-from effdeg._models.inference import check_has_values
-from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
-from effdeg._models.layers import Layer, as_module
-from effdeg._models.outputs import Output, shaped_values
-from effdeg._models.partners import name_partners
-from effdeg._models.paths import Sampling
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples, is_plain_tuple
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
+from effdeg._adapters.layers import Layer, as_module
+from effdeg._adapters.outputs import Output, shaped_values
+from effdeg._adapters.partners import name_partners
+from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 import effdeg
 from effdeg.io import write_atomically
-from effdeg.ranking import Ranking, read_table
+from effdeg.pools import Ranking, read_table
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.encoders import ImageClassifier, load_clip, rename_openai
 from effdeg_lab.finetuning.images import CLIP_SCALE, Crop, Images
