@@ -371,8 +371,7 @@ def _signed(number: float) -> str:
 
 def read_digits_pool() -> list[dict[str, Any]]:
     """Return the pool of small networks on digits, one mapping per network."""
-    table = read_table(RESULTS / "pools" / "digits.csv")
-    return [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
+    return read_table(RESULTS / "pools" / "digits.csv").to_dict("records")
 
 
 @cache

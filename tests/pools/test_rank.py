@@ -252,12 +252,18 @@ def test_texts(ranking):
     assert "27 models, 1 measure of gap" in str(rank(ROWS, measures=["noise 1"], resamples=100))
 
 
-def test_scipy_is_asked_for_only_when_needed(monkeypatch):
-    code = "import effdeg.pools, sys; print([name for name in ('scipy', 'matplotlib') if name in sys.modules])"
+def test_the_extra_is_asked_for_only_when_needed(monkeypatch):
+    extra = ["scipy", "matplotlib", "pandas"]
+    code = "import effdeg.pools, sys, torch; effdeg.pools.pick([torch.sin, torch.cos, torch.tanh], torch.rand(20, 3));"
+    code += f"print([name for name in {extra} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ImportError, match=r"needs scipy: pip install -e '.\[pools\]'"):
+        rank(ROWS)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"needs pandas: pip install -e '.\[pools\]'"):
         rank(ROWS)
 
 

@@ -45,6 +45,11 @@ class Frame:
         return Series(self.data[name])
 
 
+def read(path):
+    """Return the columns of a file as lists, with None where a value is missing."""
+    return {name: [None if cell != cell else cell for cell in cells] for name, cells in read_table(path).items()}
+
+
 def written(path, text):
     path.write_text(text, encoding="utf-8")
     return path
@@ -83,7 +88,7 @@ def test_numbers_of_a_csv_file(tmp_path):
         "1,-1e-3,.5,3,4,nan,False,2",
         '2,+4.,7,"5",5,-Infinity,True,3',
     ]
-    columns = read_table(written(tmp_path / "t.csv", "\n".join(lines)))
+    columns = read(written(tmp_path / "t.csv", "\n".join(lines)))
     assert list(columns) == ["plain", "spaced", "sparse", "word", "odd", "flag", "comma"]
     assert columns["plain"] == [1, -0.001, 4]
     assert columns["spaced"] == [2, 0.5, 7]
@@ -103,19 +108,19 @@ def test_numbers_of_a_csv_file(tmp_path):
     ],
 )
 def test_quotes_spaces_and_empty_lines_of_a_csv_file(tmp_path, text):
-    columns = read_table(written(tmp_path / "T.CSV", text))
+    columns = read(written(tmp_path / "T.CSV", text))
     assert columns == {"name": ["a", "b, c"], "m": [1, 3], "gap": [2, 4]}
 
 
 @pytest.mark.parametrize("missing", ["", " ", "NA", "n/a", "NaN", "NULL"])
 def test_missing_values_of_a_csv_file(tmp_path, missing):
-    columns = read_table(written(tmp_path / "t.csv", f"m,norm,gap\n1,a,1\n{missing},{missing},2\n-2.5,b,3\n"))
+    columns = read(written(tmp_path / "t.csv", f"m,norm,gap\n1,a,1\n{missing},{missing},2\n-2.5,b,3\n"))
     assert columns["m"] == [1, None, -2.5]
     assert columns["norm"] == ["a", missing.strip() or None, "b"]
 
 
 def test_none_is_a_name_in_a_csv_file(tmp_path):
-    columns = read_table(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nNone,,2\n"))
+    columns = read(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nNone,,2\n"))
     assert columns == {"norm": ["none", "None"], "m": [None, None], "gap": [1, 2]}
 
 

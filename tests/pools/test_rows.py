@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from effdeg.pools import rank
-from effdeg.pools._rows import find_duplicates, find_unfit, group_rows
+from effdeg.pools._reading import as_frame
+from effdeg.pools._rows import find_duplicates as find_duplicate_rows
+from effdeg.pools._rows import find_unfit, group_rows
 from tests.pools.pools import AXES, grid_pool
 
 TABLE = {
@@ -14,6 +16,10 @@ TABLE = {
     "m": [1.0, 1.0, 1.0, None, float("nan")],
     "gap": [0.5, 0.5, 0.5, 0.5, 0.5],
 }
+
+
+def find_duplicates(table, *roles):
+    return find_duplicate_rows(as_frame(table), *roles)
 
 
 def test_rows_that_are_the_same():
@@ -65,19 +71,26 @@ def test_models_of_different_names_and_equal_numbers_are_different_models():
 
 def test_strata_by_name_and_in_order_of_appearance():
     columns = {"mix": [1.0, 0.0, 1.0, 0.25], "norm": ["b", "b", "b", "a"]}
-    assert group_rows(columns, ["mix"]) == {"1": [0, 2], "0": [1], "0.25": [3]}
-    assert group_rows({"version": ["v1.0", "v1", "v1.0"]}, ["version"]) == {"v1.0": [0, 2], "v1": [1]}
-    assert group_rows(columns, ["mix", "norm"]) == {"1, b": [0, 2], "0, b": [1], "0.25, a": [3]}
+    for table, names, expected in (
+        (columns, ["mix"], {"1": [0, 2], "0": [1], "0.25": [3]}),
+        ({"version": ["v1.0", "v1", "v1.0"]}, ["version"], {"v1.0": [0, 2], "v1": [1]}),
+        (columns, ["mix", "norm"], {"1, b": [0, 2], "0, b": [1], "0.25, a": [3]}),
+    ):
+        groups = group_rows(as_frame(table), names)
+        assert {name: rows.tolist() for name, rows in groups.items()} == expected
+        assert list(groups) == list(expected)
 
 
 def test_strata_that_cannot_be_ranked():
     columns = {"s": ["a"] * 4 + ["b"] * 5 + ["c"] * 5, "lr": [*range(10), 10, 10, 11, 11], "gap": list(range(14))}
-    assert find_unfit(columns, "gap", ["s"], []) == {"a": "4 models, fewer than 5"}
-    few = {"a": "4 models, fewer than 5", "c": "5 models of 3 configurations, fewer than 3"}
+    assert find_unfit(as_frame(columns), "gap", ["s"], []) == {"a": "4 models, fewer than 5"}
     columns["lr"][9] = 10
-    assert find_unfit(columns, "gap", ["s"], ["lr"]) == few | {"c": "5 models of 2 configurations, fewer than 3"}
+    assert find_unfit(as_frame(columns), "gap", ["s"], ["lr"]) == {
+        "a": "4 models, fewer than 5",
+        "c": "5 models of 2 configurations, fewer than 3",
+    }
     columns["gap"][4:9] = [0.25] * 5
-    assert find_unfit(columns, "gap", ["s"], [])["b"] == "gap is 0.25 for all of its 5 models"
+    assert find_unfit(as_frame(columns), "gap", ["s"], [])["b"] == "gap is 0.25 for all of its 5 models"
 
 
 def test_strata_that_are_left_out_are_named_and_the_others_ranked():

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from effdeg.pools import Pool, _statistics, rank
-from effdeg.pools._reading import as_columns
+from effdeg.pools._reading import as_frame
 from effdeg.pools._rows import MIN_RESAMPLED
 from effdeg.pools._statistics import Evaluation, tally
 from tests.oracles import ranking as oracle
@@ -176,9 +176,7 @@ def correlation(method, values, gaps):
 def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resamples, monkeypatch):
     """Counting a model twice is the same as writing its row twice: for all statistics, undefined ones included."""
     names = [name for name in rows[0] if name not in {"gap", *hyperparameters}]
-    pool = Pool.from_columns(
-        as_columns(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None
-    )
+    pool = Pool.from_table(as_frame(rows), target="gap", measures=names, hyperparameters=hyperparameters, model=None)
     drawn = np.random.default_rng(1).integers(0, len(rows), (resamples, len(rows)))
     drawn[0], drawn[1, 1:] = 3, 5  # one model only; one model and one other
     counts = tally(drawn)
@@ -333,8 +331,8 @@ def test_an_outlier_does_not_drown_the_resamples_that_lack_it():
     generator = np.random.default_rng(0)
     gaps = generator.standard_normal(12)
     values = np.append(gaps[:-1], 1e12)
-    pool = Pool.from_columns(
-        {"m": list(values), "gap": list(gaps)}, target="gap", measures=None, hyperparameters=(), model=None
+    pool = Pool.from_table(
+        as_frame({"m": values, "gap": gaps}), target="gap", measures=None, hyperparameters=(), model=None
     )
     counts = np.ones((1, 12))
     counts[0, -1], counts[0, 0] = 0, 2

@@ -9,7 +9,7 @@ import numpy as np
 from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.imports import require
 from effdeg.pools._ranked import Pool
-from effdeg.pools._reading import Array, as_columns
+from effdeg.pools._reading import Array, as_frame
 from effdeg.pools._result import Ranking, Strata
 from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
 from effdeg.pools._scores import STATISTICS, Score, Statistic, percentiles
@@ -107,13 +107,13 @@ def rank(
             a setting is out of range; or if the file cannot be read.
         TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
         FileNotFoundError: If the table is a path and there is no such file.
-        ImportError: If SciPy is not installed, or pyarrow for a ``.parquet`` file.
+        ImportError: If SciPy or pandas is not installed, or pyarrow for a ``.parquet`` file.
     """
     require("scipy", extra="pools", purpose="a ranking")
     check_count("resamples", resamples, least=_MIN_RESAMPLES)
     check_count("seed", seed, least=0)
     check_level(level)
-    pool = Pool.from_columns(as_columns(table), target, measures, hyperparameters, clusters, model, strata or (), fit)
+    pool = Pool.from_table(as_frame(table), target, measures, hyperparameters, clusters, model, strata or (), fit)
     families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
     counts = _draw(pool, resamples, np.random.default_rng(seed))
     inside = {

@@ -1,27 +1,33 @@
-"""Tables with one row per model, as columns of cells: numbers, strings, or None where a value is missing."""
+"""Tables with one row per model, as data frames.
+
+A column of numbers has a numeric dtype, with NaN where one is missing; any other has the dtype object, with None.
+"""
 
 import csv
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.checks import pluralize
+from effdeg._utils.imports import require
 from effdeg.io._data import read_parquet
 
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
 Array = NDArray[np.float64]
-Columns = dict[str, list[Any]]
 
 # Not "none", which may well be the name of a setting.
 _MISSING = {"", "na", "n/a", "nan", "null"}
 
 
-def read_table(path: str | Path) -> Columns:
-    r"""Read a table with one row per model.
+def read_table(path: str | Path) -> "DataFrame":
+    r"""Read a table with one row per model. Needs the extra ``pools``.
 
     Example:
         >>> import pathlib, tempfile
@@ -29,8 +35,8 @@ def read_table(path: str | Path) -> Columns:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "pool.csv")
         ...     _ = path.write_text("lr,norm,gap\n0.1,batch,0.2\n0.3,layer,\n")
-        ...     read_table(path)
-        {'lr': [0.1, 0.3], 'norm': ['batch', 'layer'], 'gap': [0.2, None]}
+        ...     read_table(path).to_dict("list")
+        {'lr': [0.1, 0.3], 'norm': ['batch', 'layer'], 'gap': [0.2, nan]}
 
     Args:
         path: A ``.parquet`` file, or a ``.csv`` file: UTF-8, with commas between the columns and their names in the
@@ -39,12 +45,13 @@ def read_table(path: str | Path) -> Columns:
             writes, is left out.
 
     Returns:
-        The columns by name; None stands for a missing value.
+        The table; a missing value is NaN among numbers and None among texts.
 
     Raises:
         ValueError: If the file has another suffix, cannot be parsed, has lines of different lengths, or has two columns
             of the same name.
         FileNotFoundError: If there is no such file.
+        ImportError: If pandas is not installed, or pyarrow for a ``.parquet`` file.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -52,55 +59,54 @@ def read_table(path: str | Path) -> Columns:
         raise ValueError(f"{path} has the suffix {path.suffix!r}; a table is read from a .csv or .parquet file.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    return _read_csv(path) if suffix == ".csv" else _frame_columns(read_parquet(path), str(path))
+    return _make_frame(_read_csv(path)) if suffix == ".csv" else as_frame(read_parquet(path), str(path))
 
 
-def as_columns(table: Any) -> Columns:
-    """Return a path, a mapping of columns, a sequence of rows or a data frame as columns of equal length."""
+def as_frame(table: Any, where: str = "the table") -> "DataFrame":
+    """Return a path, a mapping of columns, a sequence of rows or a data frame of any library as one of pandas."""
     if isinstance(table, str | Path):
-        columns = read_table(table)
-    elif isinstance(table, Mapping):
-        columns = {str(name): _read_cells(name, column) for name, column in table.items()}
-    elif hasattr(table, "columns"):
-        columns = _frame_columns(table, "the table")
-    elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
-        names = dict.fromkeys(name for row in table for name in row)
-        columns = {str(name): [_simplify(row.get(name)) for row in table] for name in names}
-    else:
-        raise TypeError(
-            f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
-            "data frame, or the path of a .csv or .parquet file."
-        )
-    lengths = {name: len(column) for name, column in columns.items()}
+        return read_table(table)
+    if isinstance(table, Mapping):
+        return _make_frame(table)
+    if hasattr(table, "columns"):
+        # The `columns` of pyarrow are the columns themselves.
+        names = list(table.column_names if hasattr(table, "column_names") else table.columns)
+        _check_names(where, names)
+        return _make_frame({name: table[name] for name in names})
+    if isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
+        names = list(dict.fromkeys(name for row in table for name in row))
+        return _make_frame({name: [row.get(name) for row in table] for name in names})
+    raise TypeError(
+        f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
+        "data frame, or the path of a .csv or .parquet file."
+    )
+
+
+def is_numeric(column: "Series[Any]") -> bool:
+    """Return whether a column holds numbers; True and False are names, not numbers."""
+    return column.dtype.kind in "iuf"
+
+
+def _make_frame(columns: Mapping[Any, Any]) -> "DataFrame":
+    pandas = require("pandas", extra="pools", purpose="a table of models")
+    cells = {str(name): _read_cells(name, column) for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in cells.items()}
     if not any(lengths.values()):
         raise ValueError("the table is empty: it needs one row per model.")
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
         raise ValueError(f"the columns differ in length ({listed}); each needs one value per model.")
-    return columns
+    return pandas.DataFrame({name: _make_series(pandas, column) for name, column in cells.items()})  # type: ignore[no-any-return]
 
 
-def as_numbers(column: Sequence[Any]) -> Array | None:
-    """Return a column as numbers, nan where one is missing; None if a cell is something else."""
-    return as_array(column) if all(is_number(cell) for cell in column) else None
+def _make_series(pandas: Any, cells: list[Any]) -> Any:
+    if not all(cell is None or (isinstance(cell, Real) and not isinstance(cell, bool)) for cell in cells):
+        return pandas.Series([None if cell is None or cell != cell else cell for cell in cells], dtype=object)
+    series = pandas.Series(cells)
+    return series if series.dtype.kind == "i" else series.astype(float)
 
 
-def as_array(column: Sequence[Any]) -> Array:
-    """Return a column of numbers as an array, nan where one is missing."""
-    return np.array([np.nan if cell is None else float(cell) for cell in column])
-
-
-def is_number(cell: Any) -> bool:
-    """Return whether a cell holds a number or is empty; True and False are names, not numbers."""
-    return cell is None or (isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
-
-
-def is_missing(cell: Any) -> bool:
-    """Return whether a cell is empty; a nan is the only value that differs from itself."""
-    return cell is None or bool(cell != cell)
-
-
-def _read_csv(path: Path) -> Columns:
+def _read_csv(path: Path) -> dict[str, list[Any]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, skipinitialspace=True)
@@ -128,14 +134,6 @@ def _parse(texts: list[str]) -> list[Any]:
         return [None if text.lower() in _MISSING else float(text) for text in texts]
     except ValueError:
         return [text or None for text in texts]
-
-
-def _frame_columns(frame: Any, where: str) -> Columns:
-    """Return the columns of a data frame of pandas, polars or pyarrow."""
-    # The `columns` of pyarrow are the columns themselves.
-    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    _check_names(where, names)
-    return {str(name): _read_cells(name, frame[name]) for name in names}
 
 
 def _check_names(where: str, names: list[Any]) -> None:

@@ -1,13 +1,16 @@
 """Which rows of a table count: a model that is listed twice counts once, and strata need models to correlate."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.checks import pluralize
-from effdeg.pools._reading import Columns, as_numbers, is_missing
+from effdeg.pools._reading import is_numeric
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Indices = NDArray[np.int64]
 
@@ -24,13 +27,8 @@ MIN_RESAMPLED = 6
 FEW_CLUSTERS = 8
 
 
-def keep_rows(columns: Columns, rows: Sequence[int] | Indices) -> Columns:
-    """Return a table of some rows."""
-    return {name: [column[row] for row in rows] for name, column in columns.items()}
-
-
 def find_duplicates(
-    columns: Columns, ranked: Sequence[str], settings: Sequence[str], model: str | None
+    table: "DataFrame", ranked: Sequence[str], settings: Sequence[str], model: str | None
 ) -> list[list[int]]:
     """Return the groups of rows that are one model.
 
@@ -39,40 +37,40 @@ def find_duplicates(
     whatever names they have and whatever settings are said to have led to them.
     """
     roles = {*ranked, *settings, model}
-    compared = [name for name in columns if name in roles or as_numbers(columns[name]) is not None]
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for row in range(len(columns[ranked[0]])):
-        # A missing value equals a missing value, which nan does not.
-        cells = {name: None if is_missing(column[row]) else column[row] for name, column in columns.items()}
-        keys = [tuple(cells[name] for name in compared)]
-        if (checksum := cells.get(CHECKSUM)) is not None:
-            keys.append((CHECKSUM, checksum, *(cells[name] for name in ranked)))
+    # A missing value equals a missing value, which NaN does not.
+    cells = table.astype(object).where(table.notna(), None)
+    every = cells[[name for name in table if name in roles or is_numeric(table[name])]]
+    checksums = cells[CHECKSUM] if CHECKSUM in table else [None] * len(table)
+    groups: dict[object, list[int]] = {}
+    rows = zip(every.itertuples(index=False), checksums, cells[list(ranked)].itertuples(index=False), strict=True)
+    for row, (numbers, checksum, measured) in enumerate(rows):
+        keys: list[object] = [("all", *numbers), *([(checksum, *measured)] if checksum is not None else [])]
         group = next((groups[key] for key in keys if key in groups), [])
         group.append(row)
         groups |= dict.fromkeys(keys, group)
     return [rows for rows in {rows[0]: rows for rows in groups.values()}.values() if len(rows) > 1]
 
 
-def group_rows(columns: Columns, names: Sequence[str]) -> dict[str, list[int]]:
+def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
     """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
     groups: dict[str, list[int]] = {}
-    for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True)):
+    for row, cells in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
         # Whole numbers are read from a file as floats.
         texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
         groups.setdefault(", ".join(texts), []).append(row)
-    return groups
+    return {name: np.array(rows, dtype=np.int64) for name, rows in groups.items()}
 
 
-def find_unfit(columns: Columns, target: str, strata: Sequence[str], clusters: Sequence[str]) -> dict[str, str]:
+def find_unfit(table: "DataFrame", target: str, strata: Sequence[str], clusters: Sequence[str]) -> dict[str, str]:
     """Return why some strata cannot be ranked; without ``clusters`` each model is resampled by itself."""
-    found = {}
-    for name, rows in group_rows(columns, strata).items():
-        models, gaps = pluralize(len(rows), "model"), {columns[target][row] for row in rows}
-        count = len(group_rows(keep_rows(columns, rows), clusters)) if clusters else len(rows)
+    reasons = {}
+    for name, rows in group_rows(table, strata).items():
+        inside, models = table.iloc[rows], pluralize(len(rows), "model")
+        count = len(inside[list(clusters)].drop_duplicates()) if clusters else len(rows)
         if len(rows) < MIN_STRATUM:
-            found[name] = f"{models}, fewer than {MIN_STRATUM}"
+            reasons[name] = f"{models}, fewer than {MIN_STRATUM}"
         elif count < MIN_CLUSTERS:
-            found[name] = f"{models} of {pluralize(count, 'configuration')}, fewer than {MIN_CLUSTERS}"
-        elif len(gaps) == 1:
-            found[name] = f"{target} is {gaps.pop():g} for all of its {models}"
-    return found
+            reasons[name] = f"{models} of {pluralize(count, 'configuration')}, fewer than {MIN_CLUSTERS}"
+        elif inside[target].nunique() == 1:
+            reasons[name] = f"{target} is {inside[target].iloc[0]:g} for all of its {models}"
+    return reasons

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from effdeg._utils.imports import require
 from effdeg.pools._ranked import Pool, format_cell
-from effdeg.pools._reading import Array, is_number
+from effdeg.pools._reading import Array
 from effdeg.pools._rows import Indices
 
 # Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
@@ -135,7 +135,7 @@ class Neighbors:
 
     def __init__(self, pool: Pool) -> None:
         # Models of different strata are no neighbors, and settings of different strata are not one setting.
-        codes = np.stack([*pool.hyperparameters.values(), number_strata(pool)], axis=1)
+        codes = np.stack([*pool.codes.values(), number_strata(pool)], axis=1)
         first, second = np.triu_indices(len(pool), k=1)
         differs = codes[first] != codes[second]
         alone = (differs.sum(1) == 1) & ~differs[:, -1]
@@ -157,9 +157,9 @@ class Neighbors:
             self._add_environments(pool, name, chosen)
 
     def _add_environments(self, pool: Pool, name: str, chosen: Indices) -> None:
-        code, levels = pool.hyperparameters[name], pool.levels[name]
+        code, levels = pool.codes[name], pool.levels[name]
         one, other = code[self._first[chosen]], code[self._second[chosen]]
-        ordered = all(is_number(level) for level in levels)
+        ordered = pool.table[name].cat.ordered
         for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
             step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
             if len(step):
@@ -213,7 +213,7 @@ class ConditionalInformation:
         self.sets: list[tuple[str, ...]] = []
         found = []
         for chosen in (chosen for size in range(3) for chosen in combinations(pool.hyperparameters, size)):
-            cells, times = self._cells([pool.hyperparameters[name] for name in chosen], rises)
+            cells, times = self._cells([pool.codes[name] for name in chosen], rises)
             if len(times):
                 self.sets.append(chosen)
                 found.append((cells, times))
