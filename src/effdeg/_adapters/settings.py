@@ -7,8 +7,7 @@ from effdeg._adapters.layers import Layer, check_layer
 from effdeg._adapters.outputs import Output, check_output
 from effdeg._adapters.paths import Sampling
 from effdeg._utils.checks import check_choice, check_components, check_count, check_damping, check_fit
-from effdeg.functional import DAMPING
-from effdeg.functional._bases import BASES, Basis
+from effdeg.functional import BASES, DAMPING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class FitSettings:
     """The polynomials of a fit, and the values that they are fitted to."""
 
     degree: int = 40
-    basis: Basis = "chebyshev"
+    basis: str = "chebyshev"
     output: Output = "softmax"
     components: int | None = None
     damping: float = DAMPING

@@ -21,7 +21,6 @@ from effdeg._utils.progress import Update, ignore, progress_bar
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
-from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.measuring._measurement import Measurement
@@ -97,7 +96,7 @@ def measure(
     paths: int = 400,
     nodes: int = 200,
     degree: int = 40,
-    basis: Basis = "chebyshev",
+    basis: str = "chebyshev",
     sampling: Sampling = "cosine",
     output: Output = "softmax",
     components: int | None = None,

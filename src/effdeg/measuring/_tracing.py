@@ -17,7 +17,6 @@ from effdeg._utils.progress import progress_bar
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, check_plain, concatenate, has_rows, map_tensors, take, tensors, tree_map
 from effdeg.functional import DAMPING
-from effdeg.functional._bases import Basis
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 from effdeg.measuring._estimator import PathTable, as_measurement, check_finite, summarize
 from effdeg.measuring._measurement import Measurement
@@ -52,7 +51,7 @@ class Trace:
         self,
         *,
         degree: int = 40,
-        basis: Basis = "chebyshev",
+        basis: str = "chebyshev",
         output: Output = "softmax",
         components: int | None = None,
         damping: float = DAMPING,

@@ -30,11 +30,11 @@ from effdeg.io._models import load_weights
 from effdeg.measuring import Measurement, Trace, trace
 from effdeg.measuring._comparison import note_uniform
 from effdeg.measuring._path_runner import hash_examples
-from effdeg.proxies import check_names, evaluate
+from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
-from effdeg.proxies._registry import find_needs
+from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples that identify a data set
@@ -259,7 +259,6 @@ class CheckpointMeasurer:
             return {}
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
-        evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
@@ -276,7 +275,7 @@ class CheckpointMeasurer:
                 degree=settings.degree,
                 **paths,
             ) as evaluator:
-                found = evaluate(evaluator, None, names=[name for name in names if name != DISAGREEMENT]).row()
+                found = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
                 classes = {DISAGREEMENT: predict_classes(evaluator).numpy()} if DISAGREEMENT in names else {}
         return {name: (found | classes)[name] for name in names}
 

@@ -22,10 +22,8 @@ FITTED = "train_accuracy"
 FITS = 0.99
 """The training accuracy from which on a model counts as one that fits, unless another is given."""
 _ACCURACIES = {FITTED, "test_accuracy"}
-# What effdeg measures and for which larger is better, or not; further letters in a column's name say on which examples.
-_MEASURED = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
-_MEASURED |= {"gap": False} | dict.fromkeys(_ACCURACIES, True)
 _EXAMPLES = ("_test", "_random_pixels")
+"""What may follow the name of a measure: on which examples it was measured."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,10 +210,11 @@ class Pool:
             parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
             free = [name for name in known if name not in {model, *roles, *parts}]
             free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
+            measured = _list_measured()
             numbers = [name for name in free if is_numeric(table[name])]
             left_out = [name for name in free if name not in numbers]
-            guessed = [name for name in numbers if _find_family(name) not in _MEASURED]
-            measures = [f"-{name}" if _MEASURED.get(_find_family(name)) else name for name in numbers]
+            guessed = [name for name in numbers if _find_family(name) not in measured]
+            measures = [f"-{name}" if measured.get(_find_family(name)) else name for name in numbers]
         _check_known("measure", measures, known, may_be_negated=True)
         sources = {name: name if name in table else name[1:] for name in measures}
         _check_roles(target, hyperparameters, strata, model, sources.values())
@@ -271,6 +270,12 @@ class Pool:
 def format_cell(value: Any) -> str:
     """Format a cell for a reader: numbers without needless digits."""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _list_measured() -> dict[str, bool]:
+    """Return what effdeg measures, and whether larger is better."""
+    known = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
+    return known | {"gap": False} | dict.fromkeys(_ACCURACIES, True)
 
 
 def _find_family(column: str) -> str:
