@@ -8,8 +8,8 @@ from effdeg._version import __version__
 
 if TYPE_CHECKING:
     from effdeg import baselines, changes, functional, pools, proxies
-    from effdeg.measuring import Comparison, Difference, Measurement, Settings, Trace, compare, measure, trace
-    from effdeg.pools import Choice, measure_pool, pick
+    from effdeg.measuring import Measurement, Settings, Trace, measure, trace
+    from effdeg.pools import Choice, Comparison, Difference, compare, measure_pool, pick
     from effdeg.train import Constant, Penalty, Points, SineRamp
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 
 _PACKAGES = {"baselines", "changes", "functional", "pools", "proxies"}
 _HOMES = {
-    **dict.fromkeys(("Choice", "measure_pool", "pick"), "pools"),
+    **dict.fromkeys(("Choice", "Comparison", "Difference", "compare", "measure_pool", "pick"), "pools"),
     **dict.fromkeys(("Constant", "Penalty", "Points", "SineRamp"), "train"),
 }
 

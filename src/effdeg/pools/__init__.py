@@ -1,4 +1,4 @@
-"""Many trained models: measure each checkpoint, rank them by what was measured, and pick one.
+"""Several trained models: compare them, measure many checkpoints, rank these by what was measured, and pick one.
 
 :func:`measure_pool` makes a table with one row per model: its hyperparameters, what was measured on it, and its
 generalization gap. :func:`rank`, which needs the extra ``pools``, scores each measure by its correlations with the gap
@@ -7,6 +7,7 @@ and by the statistics of Jiang et al. (2020) and Dziugaite et al. (2020), which 
 """
 
 from effdeg.pools._choice import Choice, estimate_errors
+from effdeg.pools._comparison import Comparison, Difference, compare
 from effdeg.pools._picking import pick
 from effdeg.pools._pool import measure_pool
 from effdeg.pools._rank import rank
@@ -22,12 +23,15 @@ __all__ = [
     "Advantage",
     "BestVariant",
     "Choice",
+    "Comparison",
+    "Difference",
     "Environment",
     "Pool",
     "PoolRows",
     "Ranking",
     "Score",
     "Statistic",
+    "compare",
     "estimate_errors",
     "measure_pool",
     "pick",

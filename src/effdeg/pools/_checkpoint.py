@@ -28,8 +28,8 @@ from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
 from effdeg.measuring import Measurement, Trace, trace
-from effdeg.measuring._comparison import note_uniform
 from effdeg.measuring._path_runner import hash_examples
+from effdeg.pools._comparison import note_uniform
 from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite

@@ -17,9 +17,9 @@ from effdeg._utils.checks import check_count
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable
 from effdeg._utils.progress import progress_bar
-from effdeg.measuring._comparison import name_models, naming
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
+from effdeg.pools._comparison import name_models, naming
 from effdeg.pools._observation import (
     Load,
     NotFinite,

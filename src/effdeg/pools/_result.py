@@ -1,19 +1,17 @@
 """The result of ranking a pool of models: scores of measures, tables of them, and tests between two measures."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize, suggest
-from effdeg._utils.imports import require
 from effdeg._utils.tables import align_columns, make_frame, render_tables
-from effdeg.pools._notes import list_notes, list_warnings
-from effdeg.pools._ranked import Pool, join
+from effdeg.pools._ranked import FITS, FITTED, Pool, join
 from effdeg.pools._reading import Array
-from effdeg.pools._rows import MIN_RESAMPLED
+from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED
 from effdeg.pools._scores import STATISTICS, Advantage, Score, Statistic, format_range, percentiles
 from effdeg.pools._variants import BestVariant
 
@@ -138,8 +136,7 @@ class Ranking:
         """
         if self.strata:
             raise ValueError("the ranking has strata, which are not mixed in one figure: use plot_strata.")
-        require("matplotlib", extra="plots", purpose="a figure")
-        from effdeg.pools._plots import plot_ranking
+        from effdeg.plots import plot_ranking
 
         return plot_ranking(self, measures, theme=theme)
 
@@ -162,8 +159,7 @@ class Ranking:
         """
         if not self.strata:
             raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
-        require("matplotlib", extra="plots", purpose="a figure")
-        from effdeg.pools._plots import plot_ranking
+        from effdeg.plots import plot_ranking
 
         in_families = {name for best in self.best.values() for name in best["pearson"].variants}
         caption = ""
@@ -183,11 +179,11 @@ class Ranking:
 
     def warnings(self) -> list[str]:
         """Return, in sentences, what a reader should not overlook."""
-        return [f"note: {each}." for each in list_warnings(self)]
+        return [f"note: {each}." for each in _list_warnings(self)]
 
     def notes(self) -> list[str]:
         """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
-        return list_notes(self)
+        return _list_notes(self)
 
     def rows(self) -> list[list[str]]:
         """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
@@ -307,3 +303,126 @@ class Ranking:
 
 def _format_value(statistic: Statistic | None) -> str:
     return "–" if statistic is None else f"{statistic.value:z.2f}"
+
+
+def _list_warnings(ranking: Ranking) -> list[str]:
+    """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
+    found = [*_list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
+    found += _describe_falling(ranking, ranking.falling)
+    for inside in ranking.strata.values():
+        undefined = _describe_undefined(inside, known=ranking.pool.undefined)
+        falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
+        found += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
+    return found
+
+
+def _list_notes(ranking: Ranking) -> list[str]:
+    """Return what was left out, guessed, undefined or is rough."""
+    pool = ranking.pool
+    found = _describe_duplicates(pool.duplicates)
+    found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        found.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
+    found += _describe_undefined(ranking)
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
+        found.append(
+            f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+        )
+    if pool.guessed:
+        found.append(
+            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
+            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
+        )
+    return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
+
+
+def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
+    described = [
+        f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
+        for names in groups[:3]
+    ]
+    if len(groups) > 3:
+        described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+    return [f"{'; '.join(described)}: counted once"] if groups else []
+
+
+def _describe_undefined(ranking: Ranking, known: Collection[str] = ()) -> list[str]:
+    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items() if name not in known]
+
+
+def _describe_misfits(ranking: Ranking) -> list[str]:
+    pool = ranking.pool
+    if pool.fit is not None or not 0 < len(pool.below_fit) < len(pool):
+        return []
+    return [
+        f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
+        f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
+    ]
+
+
+def _describe_target(ranking: Ranking) -> list[str]:
+    target = ranking.pool.target
+    if "accuracy" not in target or target.startswith("-"):
+        return []
+    return [
+        f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use target='-{target}'"
+    ]
+
+
+def _describe_falling(ranking: Ranking, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+    target = "the gap" if ranking.pool.target == "gap" else ranking.pool.target
+    opposite = ", ".join(name[1:] if name in ranking.pool.negated else f"-{name}" for name in names)
+    advice = f"if larger is meant to be better, rank {them} as {opposite}"
+    return [f"{', '.join(names)} {fall} as {target} rises: {advice}"]
+
+
+def _describe_neighbors(ranking: Ranking) -> list[str]:
+    """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
+    varying = [name for name in ranking.pool.hyperparameters if name not in ranking.pool.strata_by]
+    if not ranking.resampled or not varying:
+        return []
+    alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
+    found = []
+    if alone == varying:
+        found.append(
+            f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, which "
+            "Ψ and sign errors compare"
+        )
+    elif alone:
+        found.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+    if given:
+        rest = "CMI is not conditional" if given == varying else "left out of CMI"
+        found.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
+    return found
+
+
+def _describe_few(ranking: Ranking) -> list[str]:
+    """Describe where there are few models or configurations to resample."""
+    pool, count = ranking.pool, ranking.pool.cluster_count
+    rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
+    found = []
+    for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
+        if few := [name for name, inside in ranking.strata.items() if least <= inside.pool.cluster_count < limit]:
+            them = f"{join(pool.strata_by)} {', '.join(few)}"
+            found.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+    if not ranking.resampled or ranking.strata:
+        return found
+    if pool.clustered and count < FEW_CLUSTERS:
+        problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
+        found.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+    elif count < MIN_RESAMPLED:
+        found.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
+    return found
+
+
+def _describe_uncorrected(ranking: Ranking) -> list[str]:
+    """Describe why the best of several variants has no corrected value."""
+    chosen = [best for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
+    if all(best["pearson"].corrected is not None for best in chosen):
+        return []
+    return [f"the best of several variants is corrected for the choice only with {FEW_CLUSTERS} configurations or more"]

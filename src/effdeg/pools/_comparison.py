@@ -23,12 +23,12 @@ from effdeg.measuring._estimator import measure
 from effdeg.measuring._measurement import Measurement
 from effdeg.measuring._path_runner import model_name
 from effdeg.measuring._record import Settings
+from effdeg.proxies import RunOptions, Table, check_names, evaluate
+from effdeg.proxies._registry import find_needs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from effdeg.proxies import Table
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def name_models(models: object) -> dict[str, Any]:
 
 
 def _rank(
-    measurements: Mapping[str, Measurement], normalized: bool, proxies: "Mapping[str, Table] | None" = None
+    measurements: Mapping[str, Measurement], normalized: bool, proxies: Mapping[str, Table] | None = None
 ) -> Comparison:
     ranking = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
     tables = {name: proxies[name] for name in ranking} if proxies else {}
@@ -343,8 +343,6 @@ def _rank(
 
 def _read_examples(inputs: Any, proxies: Sequence[str]) -> Examples:
     """Read the examples, with labels if a proxy needs them; what else their entries are depends on the model."""
-    from effdeg.proxies._registry import check_names, find_needs
-
     check_names(proxies)
     needs = {need: name for name in proxies for need in find_needs(name)}
     for need in ("reference", "labeled", "change"):
@@ -368,10 +366,8 @@ def _read_examples(inputs: Any, proxies: Sequence[str]) -> Examples:
 
 def _evaluate(
     models: Mapping[str, Model], data: Examples, names: Sequence[str], settings: Mapping[str, Any]
-) -> "dict[str, Table]":
+) -> dict[str, Table]:
     """Evaluate the proxies of each model; some compare it with the others."""
-    from effdeg.proxies import RunOptions, evaluate
-
     options: Any = {name: settings[name] for name in RunOptions.__annotations__ if name in settings}
     found = {}
     for name, model in models.items():
