@@ -1,5 +1,6 @@
 """Labels of a batch: checked, and turned into the values that a model should return."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,31 @@ def check_rows_of_labels(y: object, batch: int) -> None:
         raise ValueError(
             f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor of {batch} rows."
         )
+
+
+def read_class_ids(labels: object, what: str, *, floats: bool = False) -> Tensor:
+    """Return class ids on the CPU, one per example; raise if labels are anything else.
+
+    Those of a binary classifier may be ``floats``, as its loss takes them, or True and False.
+    """
+    expected = f"{what} must be class ids, one whole number per example, not"
+    try:
+        ids = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
+    except (TypeError, ValueError):
+        raise ValueError(f"{expected} {labels!r:.80}.") from None
+    whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    whole |= floats and not ids.is_complex() and torch.equal(ids.long().to(ids.dtype), ids)
+    if not whole or ids.dim() == 0 or ids.numel() == 0 or ids.numel() != len(ids):
+        raise ValueError(f"{expected} {ids.dtype} of shape {tuple(ids.shape)}.")
+    return ids.reshape(-1).long()
+
+
+def check_range(ids: Tensor, what: str, classes: int | None = None) -> None:
+    """Raise unless class ids begin at 0 and, if their number is known, are among the classes."""
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or (classes is not None and most >= classes):
+        known = "" if classes is None else f" to {classes - 1}, of {classes} classes"
+        raise ValueError(f"{what} go from {least} to {most}, but class ids are 0{known or ' or more'}.")
 
 
 def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool = True) -> None:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from effdeg._adapters.arguments import DataNote, Item, ItemReader
 from effdeg._adapters.examples import Examples, as_examples
 from effdeg._adapters.inference import Device, inference, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import advice_for_integers
 from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.partners import check_changes, name_partners
@@ -342,18 +343,11 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
     """Count the examples whose largest output is that of their class."""
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.numel() != len(outputs):
-        given = f"{labels.dtype}, {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise ValueError(f"the labels of {name} must be class ids, one whole number per example, not {given}.")
-    ids, classes = labels.reshape(-1).cpu().long(), outputs.shape[-1]
     if outputs.dim() != 2:
         raise ValueError(
             f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."
         )
-    if not bool(((ids >= 0) & (ids < classes)).all()):
-        raise ValueError(
-            f"the labels of {name} go from {int(ids.min())} to {int(ids.max())}, but the model has {classes} outputs, "
-            f"so that class ids are 0 to {classes - 1}."
-        )
+    ids = read_class_ids(labels, f"the labels of {name}")
+    check_range(ids, f"the labels of {name}", outputs.shape[-1])
     check_finite("outputs", outputs)
     return int((outputs.argmax(-1).cpu() == ids).sum())

@@ -10,7 +10,6 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from effdeg import changes
 from effdeg._adapters.arguments import DataNote, ItemReader
 from effdeg._adapters.examples import Examples, describe_shapes
 from effdeg._adapters.inference import Device, Model, inference, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import base_model, find_embeddings
 from effdeg._adapters.outputs import as_class_logits, shaped_values
 from effdeg._adapters.partners import Partners, draw
@@ -160,8 +160,8 @@ class Observer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)
             with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
-                labels = check_labels(evaluator.labels, "train=")
-                check_range(labels, classes, "the labels of train=")
+                labels = read_class_ids(evaluator.labels, "the labels of train=")
+                check_range(labels, "the labels of train=", classes)
                 predicted = predict_classes(evaluator)
         return float((predicted == labels.to(predicted.device)).double().mean())
 
@@ -196,28 +196,6 @@ class Observer:
 def spread(indices: list[int], count: int) -> list[int]:
     """Return at most ``count`` indices, evenly: the first examples may all be of one class."""
     return indices[:: -(-len(indices) // count)]
-
-
-def check_labels(labels: Any, name: str) -> Tensor:
-    """Return class ids, one per example; raise if labels are anything else."""
-    expected = f"{name} must be class ids, one whole number per example, not"
-    try:
-        ids = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
-    except (TypeError, ValueError):
-        raise ValueError(f"{expected} {labels!r:.80}.") from None
-    whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
-    if not whole or ids.dim() == 0 or ids.numel() == 0 or ids.squeeze().dim() > 1:
-        raise ValueError(f"{expected} {ids.dtype}, {tuple(ids.shape)}.")
-    return ids.reshape(-1).long()
-
-
-def check_range(labels: Tensor, classes: int, name: str) -> None:
-    """Raise unless labels are among the classes of the models."""
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(
-            f"{name} go from {int(labels.min())} to {int(labels.max())}, but the models have {classes} classes, "
-            "from 0 on."
-        )
 
 
 def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from effdeg._adapters.inference import Model
+from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.outputs import as_class_logits
 from effdeg._adapters.partners import change_examples, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK
@@ -25,6 +26,7 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 from effdeg.proxies._transport import transport
 
 Score = Literal["entropy", "confidence"]
+_LABELED = "the labels of labeled="
 
 
 @check_options
@@ -342,7 +344,9 @@ def thresholded_confidence(
         check_labeled(evaluator)
         with evaluator.open_beside(evaluator.runner.model, evaluator.labeled) as beside:
             logarithms = _log_probabilities(beside)
-            wrong = logarithms.argmax(1) != _get_classes(beside.labels, logarithms.shape[1])
+            ids = read_class_ids(beside.labels, _LABELED, floats=True)
+            check_range(ids, _LABELED, logarithms.shape[1])
+            wrong = logarithms.argmax(1) != ids
         fitted, scores = _score(logarithms, score), _score(_log_probabilities(evaluator), score)
     threshold = _find_threshold(fitted, int(wrong.sum()))
     above = (scores >= threshold).double()
@@ -395,7 +399,7 @@ def check_labeled(evaluator: Evaluator) -> None:
         raise NotApplicable("this proxy needs labeled=, examples with labels that the model was not trained on.")
     if labels is None:
         raise ValueError("the examples of labeled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
-    _get_classes(labels)
+    check_range(read_class_ids(labels, _LABELED, floats=True), _LABELED)
 
 
 def predict_classes(evaluator: Evaluator) -> Tensor:
@@ -502,18 +506,6 @@ def _find_threshold(scores: Tensor, errors: int) -> float:
     thresholds = torch.cat([torch.unique_consecutive(ordered), ordered.new_tensor([math.inf])])
     below = torch.searchsorted(ordered, thresholds)
     return float(thresholds[(below - errors).abs().argmin()])
-
-
-def _get_classes(labels: Any, classes: float = math.inf) -> Tensor:
-    """Return one class id per example; those of a binary classifier may be floats, as its loss takes them."""
-    ids = labels.reshape(len(labels), -1).squeeze(1).cpu() if isinstance(labels, Tensor) else None
-    if ids is None or ids.dim() != 1 or not torch.equal(ids.long().to(ids.dtype), ids):
-        raise ValueError(f"the labels of labeled= are {_describe(labels)}; one class id per example was expected.")
-    ids = ids.long()
-    if int(ids.min()) < 0 or int(ids.max()) >= classes:
-        given = f"labels of labeled= are from {int(ids.min())} to {int(ids.max())}"
-        raise ValueError(f"the {given}; class ids from 0 on were expected, smaller than the number of outputs.")
-    return ids
 
 
 def _describe(given: object) -> str:
