@@ -63,16 +63,7 @@ def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result
 def entropy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Return the mean over examples of the entropy -Σ_k p_k(x) ln p_k(x) of the probabilities. Smaller is better.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The mean over examples, in nats, and its standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    It is in nats. Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -92,16 +83,8 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     (2023) predict accuracy under shift from it. It reaches its maximum of 1 if predictions are certain and equally many
     for every class, so it is smaller where the true classes are not balanced, however good the model is.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed. Models are comparable on the same number of examples.
-
-    Returns:
-        The norm, without a standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
+    :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -126,12 +109,8 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
     although the probabilities do not.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The norm, without a standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``.
+    There is no standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``. Arguments are those
+    of :func:`confidence`.
 
     Raises:
         ValueError: Outputs are NaN or infinite.
@@ -159,16 +138,8 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
     not on probabilities alone.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed. Models are comparable on the same number of examples.
-
-    Returns:
-        The energy, at temperature 1, without a standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
+    :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
