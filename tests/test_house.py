@@ -43,6 +43,7 @@ COVERED_BY = {
     "functional/test_fitting.py": ["_utils/shapes.py"],
     "integrations/test_frameworks.py": ["_adapters/frameworks.py"],
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
+    "measuring/test_bad_input.py": ["_adapters/settings.py"],
     "measuring/test_measurement.py": ["measuring/_record.py"],
     "pools/test_picking.py": ["pools/_choice.py", "pools/_observation.py"],
     "pools/test_pool.py": ["pools/_files.py", "pools/_runners.py"],
