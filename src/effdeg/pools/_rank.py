@@ -144,11 +144,11 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
     if not pool.measures:
         return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
     evaluation = Evaluation(pool)
-    found = evaluation(np.ones((1, len(pool))))
+    observed = evaluation(np.ones((1, len(pool))))
     resampled = evaluation(counts)
     if pool.cluster_count < MIN_RESAMPLED:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
-    scores = [_score(pool, evaluation, found, resampled, column, level) for column in range(len(pool.measures))]
+    scores = [_score(pool, evaluation, observed, resampled, column, level) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
     given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
@@ -163,7 +163,7 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
         seed=seed,
         unvaried=[name for name in pool.hyperparameters if name not in varied],
         unconditioned=[name for name in pool.hyperparameters if name not in given],
-        best=choose_best(families, list(pool.measures), found, resampled, outside, level),
+        best=choose_best(families, list(pool.measures), observed, resampled, outside, level),
     )
 
 
@@ -188,7 +188,12 @@ def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
 
 
 def _score(
-    pool: Pool, evaluation: Evaluation, found: dict[str, Array], resampled: dict[str, Array], column: int, level: float
+    pool: Pool,
+    evaluation: Evaluation,
+    observed: dict[str, Array],
+    resampled: dict[str, Array],
+    column: int,
+    level: float,
 ) -> Score:
     """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
     name, measured = list(pool.measures.items())[column]
@@ -196,7 +201,7 @@ def _score(
     def statistic(values: Array, samples: Array) -> Statistic:
         return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
 
-    parts: dict[str, Any] = {key: statistic(found[key], resampled[key]) for key in STATISTICS if key in found}
+    parts: dict[str, Any] = {key: statistic(observed[key], resampled[key]) for key in STATISTICS if key in observed}
     stats = require("scipy.stats", extra="pools", purpose="a ranking")
     linear = _correlate(measured, pool, level)
     parts["pearson_resampled"] = drawn = parts["pearson"].interval
@@ -206,12 +211,12 @@ def _score(
         for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
             parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
     if neighbors := evaluation.neighbors:
-        by_axis = zip(neighbors.axes, found["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+        by_axis = zip(neighbors.axes, observed["psi_by_axis"], resampled["psi_by_axis"], strict=True)
         parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
         if neighbors.environments:
-            worst = int(found["sign_errors"][:, 0, column].argmax())
+            worst = int(observed["sign_errors"][:, 0, column].argmax())
             parts["worst_environment"] = neighbors.environments[worst]
     if evaluation.information:
-        least = int(np.nanargmin(found["information_by_set"][:, 0, column]))
+        least = int(np.nanargmin(observed["information_by_set"][:, 0, column]))
         parts["information_given"] = evaluation.information.sets[least]
     return Score(name, **parts)

@@ -269,8 +269,8 @@ class Ranking:
             "ranking": list(self.scores),
             "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, other types strings
             "best": {
-                family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in found.items()}
-                for family, found in self.best.items()
+                family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in by_statistic.items()}
+                for family, by_statistic in self.best.items()
             },
             "duplicates": [list(names) for names in self.pool.duplicates],
             "notes": self.warnings(),
@@ -286,12 +286,12 @@ class Ranking:
 
     def tables(self) -> list[tuple[str, list[list[str]]]]:
         """Return all tables with their titles: the scores, the best variants, and the same of each stratum."""
-        found = [(self.title(), self.rows())]
+        parts = [(self.title(), self.rows())]
         if self.best:
-            found.append((f"the best of several variants, with its {self.level * 100:g}% interval", self.best_rows()))
+            parts.append((f"the best of several variants, with its {self.level * 100:g}% interval", self.best_rows()))
         for inside in self.strata.values():
-            found += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
-        return found
+            parts += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
+        return parts
 
     def __str__(self) -> str:
         tables = ("\n".join([title, *align_columns(rows)]) for title, rows in self.tables())
@@ -307,35 +307,35 @@ def _format_value(statistic: Statistic | None) -> str:
 
 def _list_warnings(ranking: Ranking) -> list[str]:
     """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
-    found = [*_list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
-    found += _describe_falling(ranking, ranking.falling)
+    notes = [*_list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
+    notes += _describe_falling(ranking, ranking.falling)
     for inside in ranking.strata.values():
         undefined = _describe_undefined(inside, known=ranking.pool.undefined)
         falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
-        found += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
-    return found
+        notes += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
+    return notes
 
 
 def _list_notes(ranking: Ranking) -> list[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    found = _describe_duplicates(pool.duplicates)
-    found += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+    notes = _describe_duplicates(pool.duplicates)
+    notes += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
     if pool.fit is not None and pool.below_fit:
         models = pluralize(len(pool.below_fit), "model")
-        found.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
-    found += _describe_undefined(ranking)
+        notes.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
+    notes += _describe_undefined(ranking)
     for content in dict.fromkeys(pool.left_out.values()):
         names = [name for name, held in pool.left_out.items() if held == content]
-        found.append(
+        notes.append(
             f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
         )
     if pool.guessed:
-        found.append(
+        notes.append(
             f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
             "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
         )
-    return [*found, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
+    return [*notes, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
 
 
 def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
@@ -387,37 +387,37 @@ def _describe_neighbors(ranking: Ranking) -> list[str]:
     if not ranking.resampled or not varying:
         return []
     alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
-    found = []
+    notes = []
     if alone == varying:
-        found.append(
+        notes.append(
             f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, which "
             "Ψ and sign errors compare"
         )
     elif alone:
-        found.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+        notes.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
     if given:
         rest = "CMI is not conditional" if given == varying else "left out of CMI"
-        found.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
-    return found
+        notes.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
+    return notes
 
 
 def _describe_few(ranking: Ranking) -> list[str]:
     """Describe where there are few models or configurations to resample."""
     pool, count = ranking.pool, ranking.pool.cluster_count
     rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
-    found = []
+    notes = []
     for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
         if few := [name for name, inside in ranking.strata.items() if least <= inside.pool.cluster_count < limit]:
             them = f"{join(pool.strata_by)} {', '.join(few)}"
-            found.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+            notes.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
     if not ranking.resampled or ranking.strata:
-        return found
+        return notes
     if pool.clustered and count < FEW_CLUSTERS:
         problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
-        found.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+        notes.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
     elif count < MIN_RESAMPLED:
-        found.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
-    return found
+        notes.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
+    return notes
 
 
 def _describe_uncorrected(ranking: Ranking) -> list[str]:

@@ -172,23 +172,23 @@ class Neighbors:
         It is the mean of s_ij t_ij over the pairs of each setting of the other hyperparameters, averaged over the
         settings (Jiang et al., 2020). A tie counts as 0.
         """
-        found = []
+        by_axis = []
         for pairs, starts in self._by_axis:
             weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
             totals = np.add.reduceat(weights, starts, axis=1)
             sizes = np.diff(starts, append=len(pairs))
             # A setting without a pair has weights of zero: it adds nothing, and is not counted.
             share = weights / np.repeat(np.maximum(totals, 1), sizes, axis=1)
-            found.append(divide(share @ agreement, (totals > 0).sum(1, keepdims=True)))
-        return np.stack(found)
+            by_axis.append(divide(share @ agreement, (totals > 0).sum(1, keepdims=True)))
+        return np.stack(by_axis)
 
     def sign_errors(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
         """Return the mean of (1 - s_ij t_ij) / 2 in each environment, environments × resamples × measures."""
-        found = []
+        errors = []
         for pairs in self._by_environment:
             weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
-            found.append(divide(weights @ (1 - agreement) / 2, weights.sum(1, keepdims=True)))
-        return np.stack(found)
+            errors.append(divide(weights @ (1 - agreement) / 2, weights.sum(1, keepdims=True)))
+        return np.stack(errors)
 
     def _weigh(self, pairs: Indices, counts: Array, measure_signs: Array, gap_signs: Array) -> tuple[Array, Array]:
         """Return how often each resample draws a pair, resamples × pairs, and s_ij t_ij, pairs × measures."""
@@ -211,17 +211,17 @@ class ConditionalInformation:
         self._first, self._second = np.nonzero(gap_signs)
         rises = gap_signs[self._first, self._second] > 0
         self.sets: list[tuple[str, ...]] = []
-        found = []
+        tallied = []
         for chosen in (chosen for size in range(3) for chosen in combinations(pool.hyperparameters, size)):
             cells, times = self._cells([pool.codes[name] for name in chosen], rises)
             if len(times):
                 self.sets.append(chosen)
-                found.append((cells, times))
-        self._starts = np.cumsum([0, *(len(times) for _, times in found[:-1])])
-        self._times = np.concatenate([times for _, times in found])
+                tallied.append((cells, times))
+        self._starts = np.cumsum([0, *(len(times) for _, times in tallied[:-1])])
+        self._times = np.concatenate([times for _, times in tallied])
         # Pairs by set: where they are tallied, and which they are.
-        pairs = np.concatenate([np.flatnonzero(cells >= 0) for cells, _ in found])
-        starts = zip(found, self._starts, strict=True)
+        pairs = np.concatenate([np.flatnonzero(cells >= 0) for cells, _ in tallied])
+        starts = zip(tallied, self._starts, strict=True)
         rows = np.concatenate([cells[cells >= 0] + start for (cells, _), start in starts])
         sparse = require("scipy.sparse", extra="pools", purpose="a ranking")
         ones, shape = np.ones(len(pairs), dtype=np.int32), (len(self._times) * 6, len(rises))
@@ -246,11 +246,11 @@ class ConditionalInformation:
         # For n pairs, n H(G | U): at least 2 log 2 as soon as both signs occur somewhere, whatever the rounding.
         by_gap = count(self._tallies[0]).sum(1)
         entropy = self._sum(by_gap.sum(1), x_log_x) - self._sum(by_gap, x_log_x)
-        found = []
+        by_measure = []
         for joint in map(count, self._tallies):
             remaining = self._sum(joint.sum(2), x_log_x) - self._sum(joint, x_log_x)  # n H(G | U, V)
-            found.append(divide(entropy - remaining, entropy, above=1))
-        shares: Array = np.clip(np.stack(found, axis=-1), 0.0, 1.0)
+            by_measure.append(divide(entropy - remaining, entropy, above=1))
+        shares: Array = np.clip(np.stack(by_measure, axis=-1), 0.0, 1.0)
         shares[shares < 1e-12] = 0.0  # a rounding error is no information
         return shares
 
@@ -317,25 +317,25 @@ class Evaluation:
             drawn, (measure_signs, gap_signs) = counts[:, rows], self._signs
             inside["spearman"].append(spearman(drawn, measure_signs[:, rows][:, :, rows], gap_signs[rows][:, rows]))
             inside["pearson"].append(pearson(drawn, self._values[:, rows], self._gaps[rows]))
-        found = {
+        correlations = {
             name: average_strata(np.stack(parts), self._sizes) if self._sizes else parts[0]
             for name, parts in inside.items()
         }
-        return found | {"kendall": kendall(counts, *self._signs)}
+        return correlations | {"kendall": kendall(counts, *self._signs)}
 
     def _compare_neighbors(self, counts: Array) -> dict[str, Array]:
-        found = {}
+        statistics = {}
         if self.neighbors:
-            found["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
-            found["psi"] = _mean(by_axis)
+            statistics["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
+            statistics["psi"] = _mean(by_axis)
         if self.neighbors and self.neighbors.environments:
-            found["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
-            found["sign_error"] = _mean(errors)
-            found["worst_sign_error"] = np.fmax.reduce(errors)
+            statistics["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
+            statistics["sign_error"] = _mean(errors)
+            statistics["worst_sign_error"] = np.fmax.reduce(errors)
         if self.information:
-            found["information_by_set"] = by_set = self.information(counts)
-            found["conditional_information"] = np.fmin.reduce(by_set)
-        return found
+            statistics["information_by_set"] = by_set = self.information(counts)
+            statistics["conditional_information"] = np.fmin.reduce(by_set)
+        return statistics
 
 
 def _mean(parts: Array) -> Array:

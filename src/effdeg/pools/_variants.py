@@ -64,7 +64,7 @@ def find_variants(variants: Mapping[str, str | Sequence[str]], measures: Sequenc
     """Return the measures of each family, which are given by their names or by patterns."""
     if not isinstance(variants, Mapping):
         raise TypeError(f"variants={variants!r} must be a dict, such as {{'sharpness': 'sharpness@*'}}.")
-    found = {}
+    families = {}
     for family, given in variants.items():
         if family in measures:
             raise ValueError(f"the family of variants {family!r} is the name of a measure; give it another name.")
@@ -80,14 +80,14 @@ def find_variants(variants: Mapping[str, str | Sequence[str]], measures: Sequenc
         if len(names) < 2:
             number = f"a single variant, {names[0]}" if names else "no variant"
             raise ValueError(f"the family {family!r} has {number}: nothing to choose from.")
-        found[family] = names
-    return found
+        families[family] = names
+    return families
 
 
 def choose_best(
     families: Mapping[str, Sequence[str]],
     measures: Sequence[str],
-    found: Mapping[str, Array],
+    observed: Mapping[str, Array],
     resampled: Mapping[str, Array],
     outside: Mapping[str, Array] | None,
     level: float,
@@ -97,7 +97,7 @@ def choose_best(
     Args:
         families: The variants of each family.
         measures: The measures that are defined, in the order of the last axis of all arrays.
-        found: The correlations on the pool, 1 × measures.
+        observed: The correlations on the pool, 1 × measures.
         resampled: Those on resamples, resamples × measures.
         outside: Those on the models that each resample does not draw; None if these are too few.
         level: The confidence level of the interval.
@@ -110,7 +110,7 @@ def choose_best(
         defined = [name for name in names if name in measures]
         columns = [measures.index(name) for name in defined]
         for statistic in CORRELATIONS if defined else ():
-            on_pool, drawn = (each[statistic][:, columns] for each in (found, resampled))
+            on_pool, drawn = (each[statistic][:, columns] for each in (observed, resampled))
             held_out = None if outside is None else outside[statistic][:, columns]
             chosen = _choose(family, statistic, defined, on_pool[0], drawn, held_out, level)
             best.setdefault(family, {})[statistic] = chosen
@@ -121,22 +121,22 @@ def _choose(
     family: str,
     statistic: str,
     names: Sequence[str],
-    found: Array,
+    observed: Array,
     resampled: Array,
     outside: Array | None,
     level: float,
 ) -> BestVariant:
-    best = int(found.argmax())
-    value = float(found[best])
+    best = int(observed.argmax())
+    value = float(observed[best])
     complete = np.isfinite(resampled).all(1)
     if complete.sum() * 2 < len(resampled):
         return BestVariant(family, statistic, names, names[best], value, None, None)
     corrected = None
     if outside is not None:
-        deviations = found + outside - np.nanmean(outside, axis=0)
+        deviations = observed + outside - np.nanmean(outside, axis=0)
         chosen = np.take_along_axis(deviations, resampled.argmax(1)[:, None], 1)[complete]
         corrected = min(value, float(np.nanmean(chosen)))
-    z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (found, resampled[complete]))
+    z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (observed, resampled[complete]))
     low = z[best] - max(np.quantile(shifts.max(1), (1 + level) / 2) for shifts in (z - drawn, drawn - z))
     high = np.quantile(drawn[:, best], (1 + level) / 2)
     interval = float(np.tanh(low)), float(np.tanh(high))
