@@ -14,7 +14,7 @@ import throughput
 import which_model
 from which_model import keep_fitted
 
-from effdeg.ranking import rank, read_table
+from effdeg.pools import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
 from effdeg_lab.results import Results, collect, list_others
 from effdeg_lab.runs import Run
@@ -371,8 +371,7 @@ def _signed(number: float) -> str:
 
 def read_digits_pool() -> list[dict[str, Any]]:
     """Return the pool of small networks on digits, one mapping per network."""
-    table = read_table(RESULTS / "pools" / "digits.csv")
-    return [dict(zip(table, each, strict=True)) for each in zip(*table.values(), strict=True)]
+    return read_table(RESULTS / "pools" / "digits.csv").to_dict("records")
 
 
 @cache

@@ -33,8 +33,8 @@ from effdeg.demo._experiments import PenaltyEffect, Scores, apply_penalty, selec
 from effdeg.demo._page import plot_penalty
 from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
+from effdeg.pools import Ranking, Statistic, rank, read_table
 from effdeg.proxies import larger_is_better
-from effdeg.ranking import Ranking, Statistic, rank, read_table
 from effdeg_lab.studies.random_pool import RandomPool
 from effdeg_lab.studies.returns import make_figure
 from effdeg_lab.studies.shifts import Shifts

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from effdeg.ranking import Ranking, Score
+from effdeg.pools import Ranking, Score
 from effdeg_lab.studies.pool import REFERENCE, correlate_given_training
 from effdeg_lab.studies.random_pool import FITS, rank_within
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from effdeg import changes
-from effdeg._models.partners import name_change
+from effdeg._adapters.partners import name_change
 
 IMAGES = torch.rand(6, 3, 8, 10, generator=torch.Generator().manual_seed(0))
 ON_IMAGES = [changes.mirror, changes.shift(2), changes.crop(0.5), changes.noise(0.1), changes.brightness(0.3)]

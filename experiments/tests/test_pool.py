@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_results import POOL, make_degree, make_run
 
-from effdeg.ranking import rank
+from effdeg.pools import rank
 from effdeg_lab.results import collect
 from effdeg_lab.studies.pool import correlate_given, read_pool
 

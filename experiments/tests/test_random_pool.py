@@ -10,7 +10,7 @@ from test_encoders import deit  # noqa: F401
 from torch.nn.functional import pad
 from toy_results import POOL, make_degree, make_run
 
-from effdeg.ranking import rank
+from effdeg.pools import rank
 from effdeg_lab.engine import classify
 from effdeg_lab.recipe import find_recipe
 from effdeg_lab.results import collect

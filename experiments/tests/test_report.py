@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import effdeg_lab.recipe
 from effdeg.io import to_json
 from effdeg.plots import THEMES
-from effdeg.ranking import read_table
+from effdeg.pools import read_table
 from effdeg_lab.cli import _results
 from effdeg_lab.figures import open_figure
 from effdeg_lab.recipe import Method

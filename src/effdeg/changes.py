@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from effdeg._models.examples import describe_shapes
-from effdeg._models.partners import draw, name_change
+from effdeg._adapters.examples import describe_shapes
+from effdeg._adapters.partners import draw, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 

@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, l1_loss, mse_loss, scaled_dot_product_attention
 
-from effdeg._models.derivatives import PlainWeightNorm
+from effdeg._adapters.derivatives import PlainWeightNorm
 from effdeg.proxies import evaluate, hessian_eigenvalue, hessian_trace
 from tests.batches import X, Y
 from tests.models import mlp

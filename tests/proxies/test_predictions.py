@@ -468,9 +468,9 @@ class TestThresholdedConfidence:
         [
             (None, NotApplicable, "needs labeled="),
             (X, ValueError, "have no labels"),
-            ((X, X), ValueError, r"float64 of shape \(12, 6\); one class id per example"),
-            ((X, X[:, 0]), ValueError, "one class id per example"),
-            ((X, Y + 1), ValueError, "from 1 to 4; class ids from 0 on"),
+            ((X, X), ValueError, r"must be class ids, .* torch.float64 of shape \(12, 6\)"),
+            ((X, X[:, 0]), ValueError, "one whole number per example"),
+            ((X, Y + 1), ValueError, "go from 1 to 4, but class ids are 0 to 3"),
             ((X, Y - 1), ValueError, "from -1 to"),
         ],
     )

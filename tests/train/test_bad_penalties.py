@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
-from effdeg._models import outputs
+from effdeg._adapters import outputs
 from tests.batches import X, Y
 from tests.models import Unexpected, mlp
 

@@ -64,7 +64,7 @@ def render_tables(tables: Iterable[tuple[str, Rows]], notes: Iterable[str] = ())
 
 def make_frame(rows: Iterable[Mapping[str, Any]]) -> "DataFrame":
     """Return rows as a data frame of pandas, or raise and say how to install it."""
-    return require("pandas", extra="pandas", purpose="a data frame").DataFrame(list(rows))  # type: ignore[no-any-return]
+    return require("pandas", extra="pools", purpose="a data frame").DataFrame(list(rows))  # type: ignore[no-any-return]
 
 
 def _find_widths(rows: Rows) -> list[int]:

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.inference import check_has_values
-from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import check_changes, name_partners, read_changes
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.partners import check_changes, name_partners, read_changes
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, tensors

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.inference import check_has_values
-from effdeg._models.outputs import shaped_values
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.outputs import shaped_values
 from effdeg._utils.checks import check_generator
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors

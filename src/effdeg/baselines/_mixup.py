@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import count_examples, examples_only
-from effdeg._models.labels import check_class_ids, check_rows_of_labels, one_hot
-from effdeg._models.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
+from effdeg._adapters.examples import count_examples, examples_only
+from effdeg._adapters.labels import check_class_ids, check_rows_of_labels, one_hot
+from effdeg._adapters.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
 from effdeg._utils.checks import check_count, check_generator, check_number
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int

@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.outputs import are_distributions, shaped_values
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.outputs import are_distributions, shaped_values
 from effdeg._utils.checks import check_choice, check_generator
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, tensors, tree_map

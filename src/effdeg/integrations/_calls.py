@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.frameworks import class_of
-from effdeg._models.layers import base_model, find_embeddings
-from effdeg._models.paths import is_mask
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.frameworks import class_of
+from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.paths import is_mask
 from effdeg._utils.checks import check_number
 from effdeg._utils.tree import Tree, named_tensors, tensors
 from effdeg.train._batch import TrainingBatch

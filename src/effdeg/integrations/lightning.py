@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from effdeg._models.examples import LABELS
-from effdeg._models.layers import find_layer
+from effdeg._adapters.examples import LABELS
+from effdeg._adapters.layers import find_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import describe_install
 from effdeg._utils.tree import Tree
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
-from effdeg.measure import measure
-from effdeg.measure._estimator import check_measurable
+from effdeg.measuring import measure
+from effdeg.measuring._estimator import check_measurable
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 

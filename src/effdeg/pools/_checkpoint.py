@@ -15,27 +15,28 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg._models.arguments import DataNote, Item, ItemReader
-from effdeg._models.examples import Batch, Examples, as_examples
-from effdeg._models.inference import Device, inference, seed_everything
-from effdeg._models.layers import advice_for_integers
-from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import Partners, check_changes, name_partners
-from effdeg._models.paths import check_interpolable
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, Item, ItemReader
+from effdeg._adapters.examples import Batch, Examples, as_examples
+from effdeg._adapters.inference import Device, inference, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.layers import advice_for_integers
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.partners import Partners, check_changes, name_partners
+from effdeg._adapters.paths import check_interpolable
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
-from effdeg.measure import Measurement, Trace, trace
-from effdeg.measure._comparison import note_uniform
-from effdeg.measure._path_runner import hash_examples
-from effdeg.proxies import check_names, evaluate
+from effdeg.measuring import Measurement, Trace, trace
+from effdeg.measuring._path_runner import hash_examples
+from effdeg.pools._comparison import note_uniform
+from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
-from effdeg.proxies._registry import find_needs
+from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
 _HASHED = 64  # examples at a time
@@ -303,7 +304,6 @@ class CheckpointMeasurer:
             return {}
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
-        evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
@@ -320,7 +320,7 @@ class CheckpointMeasurer:
                 degree=settings.degree,
                 **paths,
             ) as evaluator:
-                found = evaluate(evaluator, None, names=[name for name in names if name != DISAGREEMENT]).row()
+                found = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
                 classes = {DISAGREEMENT: predict_classes(evaluator).numpy()} if DISAGREEMENT in names else {}
         return {name: (found | classes)[name] for name in names}
 
@@ -387,18 +387,11 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
     """Count the examples whose largest output is that of their class."""
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.numel() != len(outputs):
-        given = f"{labels.dtype}, {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise ValueError(f"the labels of {name} must be class ids, one whole number per example, not {given}.")
-    ids, classes = labels.reshape(-1).cpu().long(), outputs.shape[-1]
     if outputs.dim() != 2:
         raise ValueError(
             f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."
         )
-    if not bool(((ids >= 0) & (ids < classes)).all()):
-        raise ValueError(
-            f"the labels of {name} go from {int(ids.min())} to {int(ids.max())}, but the model has {classes} outputs, "
-            f"so that class ids are 0 to {classes - 1}."
-        )
+    ids = read_class_ids(labels, f"the labels of {name}")
+    check_range(ids, f"the labels of {name}", outputs.shape[-1])
     check_finite("outputs", outputs)
     return int((outputs.argmax(-1).cpu() == ids).sum())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import shorten
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
@@ -100,7 +100,7 @@ class Choice:
         return rows
 
     def to_frame(self) -> "DataFrame":
-        """Return a data frame with a row per model, best first: all measures. Needs the extra ``pandas``."""
+        """Return a data frame with a row per model, best first: all measures. Needs the extra ``pools``."""
         return make_frame(self._list_rows())
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from effdeg._models.arguments import ItemReader
-from effdeg._models.inference import Device, check_runnable
-from effdeg._models.paths import Sampling
-from effdeg._models.settings import PathSettings
+from effdeg._adapters.arguments import ItemReader
+from effdeg._adapters.inference import Device, check_runnable
+from effdeg._adapters.paths import Sampling
+from effdeg._adapters.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
-from effdeg.measure._measurement import describe_rounding
+from effdeg.measuring._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
@@ -62,7 +62,7 @@ def measure_pool(
     …); ``total_variation`` and ``decision_regions`` of the same paths; proxies that need only predictions,
     ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are
     labels, ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
-    :func:`effdeg.ranking.rank` takes the rows or the file.
+    :func:`effdeg.pools.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
     classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.

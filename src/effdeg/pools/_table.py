@@ -62,7 +62,7 @@ class PoolRows(list[Row]):
         return [list(columns), *([_format(row, name) for name in columns] for row in self)]
 
     def to_frame(self) -> "DataFrame":
-        """Return the rows as a data frame. Needs the extra ``pandas``."""
+        """Return the rows as a data frame. Needs the extra ``pools``."""
         return make_frame(self)
 
     def _repr_html_(self) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.arguments import note_floating_masks
-from effdeg._models.examples import count_examples, examples_only
-from effdeg._models.frameworks import framework_of
-from effdeg._models.labels import IGNORED
-from effdeg._models.layers import advice_for_integers, base_model
-from effdeg._models.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
+from effdeg._adapters.arguments import note_floating_masks
+from effdeg._adapters.examples import count_examples, examples_only
+from effdeg._adapters.frameworks import framework_of
+from effdeg._adapters.labels import IGNORED
+from effdeg._adapters.layers import advice_for_integers, base_model
+from effdeg._adapters.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import GENERATOR, check_alike, check_finite, draw, warn_of_mixed_rows
+from effdeg._adapters.partners import GENERATOR, check_alike, check_finite, draw, warn_of_mixed_rows
 from effdeg._utils.tree import Tree, has_rows, map_tensors, tensors
 
 Change = Callable[[Any], Any]

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples, is_plain_tuple
-from effdeg._models.inference import check_has_values
-from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
-from effdeg._models.layers import Layer, as_module
-from effdeg._models.outputs import Output, shaped_values
-from effdeg._models.partners import name_partners
-from effdeg._models.paths import Sampling
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples, is_plain_tuple
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
+from effdeg._adapters.layers import Layer, as_module
+from effdeg._adapters.outputs import Output, shaped_values
+from effdeg._adapters.partners import name_partners
+from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
-from effdeg.functional._bases import Basis, Weights
+from effdeg.functional._bases import Weights
 from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
@@ -130,7 +130,7 @@ class Penalty(nn.Module):
         nodes: int = 4,
         pairs: float | int = 0.5,
         sampling: Sampling = "cosine",
-        basis: Basis = "chebyshev",
+        basis: str = "chebyshev",
         anchor: Anchor | None = None,
         end_gradients: bool = False,
         weights: Weights = "degree",
@@ -143,10 +143,26 @@ class Penalty(nn.Module):
         damping: float = TRAINING_DAMPING,
         generator: torch.Generator | None = None,
     ) -> None:
-        given = dict(locals())  # the settings, before anything else has a name here
         super().__init__()
         # In one plain object, so that a layer given as a module does not become a part of this one.
-        self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
+        self.settings = PenaltySettings(
+            degree=degree,
+            nodes=nodes,
+            pairs=pairs,
+            sampling=sampling,
+            basis=basis,
+            anchor=anchor,
+            end_gradients=end_gradients,
+            weights=weights,
+            output=output,
+            components=components,
+            normalized=normalized,
+            at=at,
+            batchnorm=batchnorm,
+            partners=partners,
+            damping=damping,
+            generator=generator,
+        )
         self._checked_models, self._checked_teachers = CheckedModels(), CheckedModels()
         self._collapse = CollapseWatch()
 

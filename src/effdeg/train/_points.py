@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import read_changes
-from effdeg._models.paths import interpolate
+from effdeg._adapters.partners import read_changes
+from effdeg._adapters.paths import interpolate
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, check_dense, has_rows, take, tensors, tree_map

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 import effdeg
 from effdeg.io import write_atomically
-from effdeg.ranking import Ranking, read_table
+from effdeg.pools import Ranking, read_table
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.finetuning.encoders import ImageClassifier, load_clip, rename_openai
 from effdeg_lab.finetuning.images import CLIP_SCALE, Crop, Images
@@ -175,5 +175,5 @@ def rank_clip_pool(table: Path) -> Ranking:
             f"{table} is not a finished table of model soups: rows have no recipe, with mixup or without. If the "
             "command that measured it was interrupted, run it again with --checkpoints to continue."
         )
-    models = [dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)]
+    models: Any = rows.to_dict("records")
     return rank_within(models, [*list_measures(models, (*HYPERPARAMETERS, "sha256")), REFERENCE], ["recipe"])

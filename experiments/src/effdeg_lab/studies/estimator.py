@@ -16,7 +16,7 @@ from scipy import stats
 
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
-from effdeg.measure import IllConditionedFit
+from effdeg.measuring import IllConditionedFit
 from effdeg_lab.engine.loop import Turn
 from effdeg_lab.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.progress import progress_bar

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
+from effdeg.pools import Ranking, Score, Statistic, rank
 from effdeg.proxies import larger_is_better
-from effdeg.ranking import Ranking, Score, Statistic, rank
 from effdeg_lab.recipe import Recipe
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
@@ -220,7 +220,7 @@ def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) 
 def correlate_given_training(ranking: Ranking, name: str) -> float | None:
     """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
 
-    A stratum of n models has the weight n - 1, as in :func:`effdeg.ranking.rank`. None if no stratum has a value. A
+    A stratum of n models has the weight n - 1, as in :func:`effdeg.pools.rank`. None if no stratum has a value. A
     ranking without strata is one stratum.
     """
     values, weights = [], []

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from effdeg.ranking import Ranking, Statistic, rank
+from effdeg.pools import Ranking, Statistic, rank
 from effdeg_lab.results import Results
 from effdeg_lab.studies import StudyFigure
 from effdeg_lab.studies.pool import (

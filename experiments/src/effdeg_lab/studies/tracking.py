@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from effdeg.ranking import Score, rank
+from effdeg.pools import Score, rank
 from effdeg_lab.figures import MARKERS, add_grid, open_figure
 from effdeg_lab.results import Results
 from effdeg_lab.runs import Run
