@@ -13,6 +13,7 @@ from effdeg._adapters.paths import (
     is_mask,
     join_masks,
 )
+from tests.models import Tokens
 
 
 @pytest.mark.parametrize("kind", ["seeded", "of a batch"])
@@ -112,3 +113,14 @@ def test_examples_with_a_mask_may_be_in_a_tuple():
         torch.manual_seed(1)
         degrees.append(effdeg.Penalty(output="identity")(model, x)[1].item())
     assert degrees[1:] == pytest.approx(2 * degrees[:1], rel=1e-5)
+
+
+def test_integers_that_are_no_mask_are_refused():
+    """As where token ids and a mask are given in the wrong order."""
+    ids, mask = torch.randint(2, 30, (10, 5)), torch.ones(10, 5, dtype=torch.int64)
+    model = Tokens()
+    for inputs in ((mask, ids), {"input_ids": mask, "attention_mask": ids}):
+        with pytest.raises(ValueError, match=r"\('attention_mask'\) hold integers from .* but a mask is 0 and 1"):
+            effdeg.measure(model, inputs, at="embed", paths=4, nodes=12, degree=4)
+        with pytest.raises(ValueError, match=r"x \('attention_mask'\) hold integers"):
+            effdeg.Penalty(at="embed")(model, inputs)

@@ -283,3 +283,13 @@ def test_examples_in_another_order_than_the_labels_are_refused():
         fit(Permuting(torch.randperm), PenaltyCallback(Penalty.efficient(), 1.0))
     fit(Permuting(torch.randperm), PenaltyCallback(Penalty(), 1.0))
     fit(Permuting(torch.arange), PenaltyCallback(Penalty.efficient(), 1.0))
+
+
+def test_it_is_told_if_the_order_of_examples_is_not_known():
+    class Mixing(Classifier):
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return cross_entropy(self(0.7 * x + 0.3 * x.flip(0)), y)
+
+    with pytest.warns(UserWarning, match="could not be checked whether they are in the order of their labels"):
+        fit(Mixing(), PenaltyCallback(Penalty.efficient(), 1.0))

@@ -77,7 +77,8 @@ def test_a_number_of_ones_own_and_the_default():
 def test_radii_share_one_gradient_and_margins_its_outputs():
     model = counted()
     table_of(model, names=RADII)
-    ahead = 6  # rows that are looked at before the work begins: two for their labels, two together and each by itself
+    # Rows before the work begins: two for their labels, two together and each by itself, and a trial of independence.
+    ahead = 6 + 3 * 8
     # One pass with gradient, then one for each of the eight radii.
     assert model.rows == ahead + len(X) * (1 + len(RADII))
     model.rows = 0

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -10,7 +10,6 @@ from torch import Tensor
 from effdeg._adapters.inference import ModelRunner, seed_everything
 from effdeg._adapters.layers import eager
 from effdeg._adapters.outputs import as_values
-from effdeg._adapters.spaces import InputPaths, LayerPaths
 from effdeg._utils.tree import Tree, tensors
 
 POINTS = 8
@@ -22,9 +21,16 @@ is a jump along a path, and a jump of this size adds up to degree × 1e-3 of the
 degree 40, about the standard error of a measurement."""
 
 
+class Runnable(Protocol):
+    """What runs a model at points, such as those of paths, and returns what it returned and what was replaced."""
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model at one point of each row."""
+
+
 def warn_of_dependent_rows(
     runner: ModelRunner,
-    paths: InputPaths | LayerPaths,
+    paths: Runnable,
     keep: Callable[[Any, int], Tree] | None,
     *,
     count: int,

@@ -1,6 +1,7 @@
 """Add the points of paths to the calls of a model inside a framework's training loop."""
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -103,19 +104,28 @@ def _check_labels(penalty: Penalty, labels: Tensor | None) -> None:
 
 
 def _check_order(batch: Any, call: Tree, may_look: Callable[[Tensor], bool]) -> None:
-    """Raise if a model gets the examples of a batch in another order than that of its labels."""
+    """Raise if a model gets the examples of a batch in another order than that of its labels; warn if none is known."""
+    known = False
     for leaf in tensors(call):
         form = leaf.shape, leaf.dtype, leaf.device
         alike = [own for own in tensors(batch) if (own.shape, own.dtype, own.device) == form]
         # The tensor of the batch itself need not be read.
-        if any(own.data_ptr() == leaf.data_ptr() for own in alike) or not may_look(leaf):
-            continue
-        if any(_is_permuted(own, leaf) for own in alike) and not any(torch.equal(own, leaf) for own in alike):
+        itself = any(own.data_ptr() == leaf.data_ptr() for own in alike) or not may_look(leaf)
+        if itself or any(torch.equal(own, leaf) for own in alike):
+            known = True
+        elif any(_is_permuted(own, leaf) for own in alike):
             raise ValueError(
                 "the model got the examples of the batch in another order than that of the labels, so that those at "
                 "the ends of a path would not be its examples'. Keep the order, or use effdeg.Penalty in the training "
                 "step itself."
             )
+    if not known:
+        warnings.warn(
+            "the training step changes examples before the model gets them, so that it could not be checked whether "
+            "they are in the order of their labels. If it permutes or mixes them, use effdeg.Penalty in the step "
+            "itself.",
+            stacklevel=2,
+        )
 
 
 def _is_permuted(own: Tensor, other: Tensor) -> bool:

@@ -35,7 +35,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
 
     The examples must reach the model in the order of the batch, or the labels at the ends of a path are not those of
     its examples: a ``training_step`` that permutes or mixes them needs :class:`effdeg.Penalty` in the step itself.
-    Examples that are permuted and not changed are refused.
+    Examples that are permuted and not changed are refused; if they are changed, a warning says that their order is not
+    known.
 
     Lightning's checkpoints do not contain torch's random state, so a resumed run draws different paths than an
     uninterrupted one, just as its shuffling and dropout differ.

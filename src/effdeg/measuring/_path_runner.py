@@ -18,7 +18,7 @@ from effdeg._adapters.independence import warn_of_dependent_rows
 from effdeg._adapters.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._adapters.layers import as_module, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners
-from effdeg._adapters.paths import BLOCK, FIXED, draw_nodes, draw_pairs
+from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
@@ -163,11 +163,9 @@ class PathRunner:
             self._warn_of_collate(drawn)
             self._fingerprint = hash_examples(ends)
             self._add_note(item.note)
-            if self._space.name is not None:
-                self._add_note(note_possible_masks(ends))
-            else:
-                named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
-                self._add_note(note_floating_masks(named))
+            named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
+            check_integer_masks(named)
+            self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _warn_of_collate(self, drawn: list[int]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from effdeg._adapters.arguments import DataNote, ItemReader
 from effdeg._adapters.examples import as_examples, count_examples
+from effdeg._adapters.independence import warn_of_dependent_rows
 from effdeg._adapters.inference import Model, ModelRunner, hold_models, inference
 from effdeg._adapters.layers import Layer, advice_for_integers, as_module, eager, find_layer
 from effdeg._adapters.outputs import shaped_values
@@ -324,6 +325,7 @@ class Evaluator:
             ) from error
         if self.count < 2:
             return
+        self.once("look", self._look)
         both, first, second = (float(self.loss_and_outputs(each)[0]) for each in (rows, rows[:1], rows[1:]))
         total = first + second
         if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
@@ -339,6 +341,19 @@ class Evaluator:
                 f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
                 stacklevel=2,
             )
+
+    def _look(self) -> None:
+        """Warn if the model returns several tensors, or if outputs depend on the rest of a batch or on chance."""
+        looked = False
+
+        def keep(returned: Any, points: int) -> Tensor:
+            nonlocal looked
+            values = shaped_values(returned, "identity", points=points, look=not looked, whose="network")
+            looked = True
+            return values
+
+        most = self.batches.next_size(self.count)
+        warn_of_dependent_rows(self.runner, _AtExamples(self), keep, count=self.count, most=most)
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""
@@ -400,6 +415,7 @@ class Evaluator:
             returned = self.runner(self.fetch(part)[0])
             return shaped_values(returned, "identity", points=part.stop - part.start).cpu()
 
+        self.once("look", self._look)
         outputs = self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))
         check_finite("outputs", outputs)
         return outputs
@@ -422,6 +438,16 @@ class Evaluator:
         if weights is self.weights and part == self.whole:
             self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
+
+
+class _AtExamples:
+    """Runs a model at examples, as at points of paths."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, None]:  # noqa: ARG002
+        return self._evaluator.runner(self._evaluator.fetch(rows)[0]), None
 
 
 def as_leaves(weights: Weights) -> dict[str, Tensor]:

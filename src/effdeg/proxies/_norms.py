@@ -190,6 +190,11 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
             raise ValueError(
                 f"reference= does not match this model: {name!r} of shape {tuple(parameter.shape)} {found} there."
             )
+        if parameter.is_floating_point() and not other[name].is_floating_point():
+            raise ValueError(
+                f"reference= holds integers ({name!r} in {other[name].dtype}) where the model has floating-point "
+                "weights, as a quantized model has. Give the weights before they were quantized."
+            )
     return other
 
 

@@ -14,7 +14,14 @@ from effdeg._adapters.examples import count_examples, examples_only
 from effdeg._adapters.frameworks import framework_of
 from effdeg._adapters.labels import IGNORED
 from effdeg._adapters.layers import advice_for_integers, base_model
-from effdeg._adapters.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
+from effdeg._adapters.paths import (
+    check_integer_masks,
+    check_interpolable,
+    check_masks,
+    check_real,
+    interpolate,
+    join_masks,
+)
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
@@ -164,7 +171,10 @@ class TrainingBatch:
         check_real(self.examples, "x")
         if between:
             check_interpolable(self.examples, advice=partial(advice_for_integers, model))
-        if between and look and all(map(is_readable, tensors(self.examples))):
+        look = look and all(map(is_readable, tensors(self.examples)))
+        if look:
+            check_integer_masks(self.examples, "x")
+        if between and look:
             check_masks(self.examples, "x")
             if note := note_floating_masks(self.examples):
                 warnings.warn(note, stacklevel=4)
