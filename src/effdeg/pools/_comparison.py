@@ -98,7 +98,7 @@ class Comparison:
 
     measurements: Mapping[str, Measurement]
     normalized: bool = False
-    proxies: Mapping[str, Any] = field(default_factory=dict)
+    proxies: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def ranking(self) -> list[str]:

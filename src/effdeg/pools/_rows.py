@@ -37,18 +37,22 @@ def find_duplicates(
     whatever names they have and whatever settings are said to have led to them.
     """
     roles = {*ranked, *settings, model}
-    # A missing value equals a missing value, which NaN does not.
-    cells = table.astype(object).where(table.notna(), None)
-    every = cells[[name for name in table if name in roles or is_numeric(table[name])]]
-    checksums = cells[CHECKSUM] if CHECKSUM in table else [None] * len(table)
+    compared = [str(name) for name in table if name in roles or is_numeric(table[name])]
+    checksums = _read_rows(table, [CHECKSUM]) if CHECKSUM in table else [(None,)] * len(table)
     groups: dict[object, list[int]] = {}
-    rows = zip(every.itertuples(index=False), checksums, cells[list(ranked)].itertuples(index=False), strict=True)
-    for row, (numbers, checksum, measured) in enumerate(rows):
-        keys: list[object] = [("all", *numbers), *([(checksum, *measured)] if checksum is not None else [])]
+    rows = zip(_read_rows(table, compared), checksums, _read_rows(table, ranked), strict=True)
+    for row, (cells, (checksum,), measured) in enumerate(rows):
+        keys: list[object] = [("all", *cells), *([(checksum, *measured)] if checksum is not None else [])]
         group = next((groups[key] for key in keys if key in groups), [])
         group.append(row)
         groups |= dict.fromkeys(keys, group)
     return [rows for rows in {rows[0]: rows for rows in groups.values()}.values() if len(rows) > 1]
+
+
+def _read_rows(table: "DataFrame", names: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return the cells of some columns, None where one is missing: this equals itself, which NaN does not."""
+    columns = ([None if cell != cell else cell for cell in table[name].tolist()] for name in names)
+    return list(zip(*columns, strict=True))
 
 
 def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
