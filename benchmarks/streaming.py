@@ -13,7 +13,7 @@ from PIL import Image
 
 from benchmarks.timing import Record
 from effdeg_lab.data.decoding import Crops, Decoder, check_decoder, read_crops, split_keys
-from effdeg_lab.data.stored import StoredImages
+from effdeg_lab.data.image_files import StoredImages
 
 # ImageNet's images are 500 × 375 pixels more often than not, and 110 kB on average.
 SIZE, FILES, IMAGES, PIXELS = (375, 500), 64, 2048, 224

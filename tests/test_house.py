@@ -177,7 +177,7 @@ def test_the_lab_uses_only_public_names():
         ("def late():\n    import effdeg._utils.checks", ["effdeg._utils.checks"]),
         ("from effdeg import _utils", ["effdeg._utils"]),
         ("import effdeg\neffdeg._utils", ["effdeg._utils"]),
-        ("from effdeg_lab.runs import Run", []),
+        ("from effdeg_lab.core.runs import Run", []),
     ],
 )
 def test_a_private_name_is_found(code, found):
@@ -211,7 +211,7 @@ def test_the_lab_has_no_import_cycle():
     for file in LAB.rglob("*.py"):
         parts = file.relative_to(LAB.parent).with_suffix("").parts
         sources[".".join(parts).removesuffix(".__init__")] = file.read_text()
-    assert "effdeg_lab.runs" in sources
+    assert "effdeg_lab.core.runs" in sources
     assert find_cycle(sources) is None
 
 

@@ -24,8 +24,8 @@ def table(
     import pandas as pd
 
     from effdeg.io import check_target, to_json, write_atomically, write_figure
-    from effdeg_lab.report import report_on, to_dict, to_text
-    from effdeg_lab.studies.pool import Pool, read_models
+    from effdeg_lab.experiments.pools.study import Pool, read_models
+    from effdeg_lab.show.report import report_on, to_dict, to_text
 
     recipe, runs = open_recipe(name, runs, smoke=smoke)
     changed = recipe.settings.parse(changes or ())
@@ -60,9 +60,9 @@ def report(
 ) -> None:
     """Write all results as one self-contained page."""
     from effdeg.io import check_target, write_atomically
-    from effdeg_lab.progress import progress_bar
-    from effdeg_lab.recipe import all_recipes, find_recipe
-    from effdeg_lab.report import render_page, report_on
+    from effdeg_lab.core.progress import progress_bar
+    from effdeg_lab.core.recipe import all_recipes, find_recipe
+    from effdeg_lab.show.report import render_page, report_on
 
     recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     check_target("--out", out, {".html"})

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from effdeg.demo import load_digits
+from effdeg_lab.core.settings import Settings, suggest
+from effdeg_lab.data.image_files import ImageSet, find_imagenet
 from effdeg_lab.data.image_sets import (
     CIFAR10N,
     find_cifar10,
@@ -17,8 +19,6 @@ from effdeg_lab.data.image_sets import (
 )
 from effdeg_lab.data.layouts import LAYOUTS, Labeled, find_layout, make_labeled
 from effdeg_lab.data.sources import explain_missing
-from effdeg_lab.data.stored import ImageSet, find_imagenet
-from effdeg_lab.settings import Settings, suggest
 
 __all__ = ["CIFAR10N", "MADE_UP", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
 
@@ -30,7 +30,7 @@ def _find_cifar10(folder: Path, pixels: int | None) -> Load:
     load_images = find_cifar10(folder)
     if pixels is None:
         return load_images
-    from effdeg_lab.finetuning.shapes import find_cue_conflict
+    from effdeg_lab.data.shapes import find_cue_conflict
 
     load_shapes = find_cue_conflict(folder, pixels)
     return lambda: replace(load_images(), shifted=load_shapes())
@@ -38,7 +38,7 @@ def _find_cifar10(folder: Path, pixels: int | None) -> Load:
 
 def _find_pacs(folder: Path, pixels: int | None) -> Load:
     # Imported late: it imports the layouts of this package.
-    from effdeg_lab.finetuning.pacs import find_photos
+    from effdeg_lab.data.pacs import find_photos
 
     return find_photos(folder, pixels or 224)
 

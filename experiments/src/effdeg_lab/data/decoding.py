@@ -21,10 +21,10 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
+from effdeg_lab.core.progress import progress_bar
+from effdeg_lab.data.cache import Buffer, Notes, keep_bytes
+from effdeg_lab.data.image_files import ImageSet, StoredImages
 from effdeg_lab.data.layouts import Labeled
-from effdeg_lab.data.stored import ImageSet, StoredImages
-from effdeg_lab.progress import progress_bar
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image

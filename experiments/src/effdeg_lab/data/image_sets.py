@@ -124,7 +124,7 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
         if not files:
             return {}
         # Imported late: it imports the layouts of this package.
-        from effdeg_lab.finetuning.images import Crop, Images, read_by_path
+        from effdeg_lab.data.images import Crop, Images, read_by_path
 
         with explain_errors(names, "a table of numbers and WordNet ids"):
             rows = [line.split("\t") for line in names.read_text(encoding="utf-8").splitlines()]

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from effdeg.io import ImageList, ImageOptions, load_data
-from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
+from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
 
 if TYPE_CHECKING:
-    from effdeg_lab.finetuning.shifts import TestSet
+    from effdeg_lab.data.shifts import TestSet
 
 Array = np.ndarray[Any, Any]
 Split = tuple[Array, Array]  # inputs and labels as they were read, not yet checked

@@ -12,8 +12,8 @@ from effdeg_lab.engine.examples import check_images, check_labeled, count_exampl
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.streaming import check_resident, check_stored
-from effdeg_lab.finetuning.encoders import find_pretrained
 from effdeg_lab.models import PRETRAINED, check_model, make_model
+from effdeg_lab.models.pretrained import find_pretrained
 
 
 def check_training(several: Iterable[Training], folder: Path | None) -> None:

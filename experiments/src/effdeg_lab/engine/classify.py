@@ -12,21 +12,21 @@ from torch.nn.functional import cross_entropy
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
+from effdeg_lab.core.runs import Job, get_rank_and_size
+from effdeg_lab.core.settings import suggest
 from effdeg_lab.data import ImageSet, load
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.finetuning import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.flat import is_matrix
+from effdeg_lab.engine.label_noise import WrongLabels
 from effdeg_lab.engine.loop import Loop, open_loop, share_batch
 from effdeg_lab.engine.observation import observe_tests
-from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
-from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
 from effdeg_lab.models import ViT, make_model
-from effdeg_lab.runs import Job, get_rank_and_size
-from effdeg_lab.settings import suggest
 
 
 def train(settings: Training, job: Job) -> None:

@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 from effdeg import Measurement, Trace, proxies
+from effdeg_lab.data.images import KeptImages
+from effdeg_lab.data.shifts import TestSet, measure_accuracy
 from effdeg_lab.engine.examples import DeviceExamples, Split
 from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.engine.streaming import StreamedSplit
-from effdeg_lab.finetuning.images import KeptImages
-from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 T = TypeVar("T")
 

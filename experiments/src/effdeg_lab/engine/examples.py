@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
+from effdeg_lab.core.settings import format_setting
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.engine.augment import RESIZED, augment_batch, randaugment
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import format_setting
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""

@@ -22,9 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg_lab.core.progress import progress_bar
+from effdeg_lab.core.runs import Job, StoppedError, get_rank_and_size
 from effdeg_lab.engine.step import State, Step, Task
-from effdeg_lab.progress import progress_bar
-from effdeg_lab.runs import Job, StoppedError, get_rank_and_size
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from effdeg import Penalty, Points, baselines, changes
 from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, method
+from effdeg_lab.core.settings import suggest
 from effdeg_lab.engine.examples import (
     JOINING,
     DeviceExamples,
@@ -20,7 +21,6 @@ from effdeg_lab.engine.examples import (
     swap_half,
 )
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.settings import suggest
 
 _SETTINGS = {
     "mixup": ("alpha",),

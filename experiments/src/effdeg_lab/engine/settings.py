@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.core.settings import MOST_NODES, Settings, check_fit, check_pairs, setting
 from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import MOST_NODES, Settings, check_fit, check_pairs, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
 """The proxies that need examples but no labels, and that every network has."""

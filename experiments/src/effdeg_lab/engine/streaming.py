@@ -8,6 +8,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
+from effdeg_lab.core.runs import get_rank_and_size
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.data.decoding import (
     CHUNK,
@@ -27,7 +28,6 @@ from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
 from effdeg_lab.models import get_margin
-from effdeg_lab.runs import get_rank_and_size
 
 
 def make_examples(

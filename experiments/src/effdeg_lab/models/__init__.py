@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from effdeg.io import find_code
-from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
+from effdeg_lab.core.settings import suggest
+from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.models.decoder import Decoder
 from effdeg_lab.models.resnet import ResNet9, ResNet18
 from effdeg_lab.models.vit import SIZES, ViT
-from effdeg_lab.settings import suggest
 
 __all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
 
@@ -79,7 +79,7 @@ def make_model(
     check_model(name, dropout=dropout)
     if name in PRETRAINED:
         # Imported late: it imports the networks of this package.
-        from effdeg_lab.finetuning.encoders import load_pretrained
+        from effdeg_lab.models.pretrained import load_pretrained
 
         return load_pretrained(name, data, shape=shape, classes=classes)
     if name == "mlp":
