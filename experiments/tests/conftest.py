@@ -1,1 +1,6 @@
-"""Nothing of its own: it lets the tests in all folders import the helpers next to this file."""
+"""The tests of all folders can import the helpers here, and each other."""
+
+import sys
+from pathlib import Path
+
+sys.path += [str(folder) for folder in Path(__file__).parent.rglob("*/") if folder.name != "__pycache__"]

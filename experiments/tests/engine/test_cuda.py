@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pretrained_toys
 import pytest
-import test_finetune
+import test_glue_training
 import test_grokking
 import test_imagenet
 import test_streaming
@@ -19,7 +19,7 @@ from engine_runs import (
     make_pictures,
     small,
 )
-from test_encoders import clip  # noqa: F401
+from test_pretrained import clip  # noqa: F401
 from test_shift_study import SMALL, toy_imagenet  # noqa: F401
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -38,10 +38,10 @@ from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.experiments import grokking
+from effdeg_lab.experiments.glue import training
 from effdeg_lab.experiments.procgen.ppo import PPO, Learner
 from effdeg_lab.models import make_model
 from effdeg_lab.models.impala import Agent
-from effdeg_lab.text import finetune
 from tests.properties import run_in_processes
 
 pytestmark = [
@@ -343,17 +343,17 @@ def test_labels_are_scored_as_on_a_cpu():
 
 def test_text_steps_are_captured_with_dropout(tmp_path):
     """R-Drop's penalty is the difference that dropout makes: without any, it would be 0."""
-    data = test_finetune.make_data(tmp_path)
-    settings = test_finetune.small(regularizer="rdrop", epochs=1, compile=True, precision="bf16")
-    found = carry_out(tmp_path / "runs", settings, run=finetune.train, data=data, device="cuda")
+    data = test_glue_training.make_data(tmp_path)
+    settings = test_glue_training.small(regularizer="rdrop", epochs=1, compile=True, precision="bf16")
+    found = carry_out(tmp_path / "runs", settings, run=training.train, data=data, device="cuda")
     assert found.metrics[-1]["penalty"] > 1e-6
 
 
 @pytest.mark.parametrize("regularizer", ["plain", "ed"])
 def test_text_encoders_are_stacked(tmp_path, monkeypatch, regularizer):
-    data = test_finetune.make_data(tmp_path)
+    data = test_glue_training.make_data(tmp_path)
     changes = {"regularizer": regularizer, "compile": True}
-    test_finetune.assert_stacked_as_alone(tmp_path, data, monkeypatch, device="cuda", **changes)
+    test_glue_training.assert_stacked_as_alone(tmp_path, data, monkeypatch, device="cuda", **changes)
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight": 0.1}, {"mixreg": 0.2}])

@@ -16,14 +16,13 @@ from effdeg.baselines import method
 from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.data import load
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
-from effdeg_lab.engine import Training, classify, train
+from effdeg_lab.engine import Training, classify, probe, train
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples, resize
 from effdeg_lab.engine.interpolation import interpolate
 from effdeg_lab.engine.probe import fit_logistic
 from effdeg_lab.engine.step import Objective
 from effdeg_lab.engine.streaming import make_examples
-from effdeg_lab.finetuning import probe
 from effdeg_lab.models import ViT
 from effdeg_lab.models.made_up import write_folders
 

@@ -13,7 +13,7 @@ from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import RunFolder
 from effdeg_lab.data import load
-from effdeg_lab.engine import classify, together, train_together
+from effdeg_lab.engine import classify, train_together
 from effdeg_lab.engine.label_noise import DEGREES, area_under_roc, score_labels
 from effdeg_lab.experiments.cifar10 import noisy_labels
 from effdeg_lab.models import make_model
@@ -32,7 +32,7 @@ def make_noisy_digits():
 
 @pytest.fixture
 def _noisy(monkeypatch):
-    for module in (classify, together):
+    for module in (classify, stacked):
         monkeypatch.setattr(module, "load", lambda *_: make_noisy_digits())
 
 

@@ -15,7 +15,7 @@ from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import AloneError, RunFolder, StoppedError
 from effdeg_lab.core.sweep import Plan, _bundle, sweep
 from effdeg_lab.core.workers import Planned, Workplace
-from effdeg_lab.engine import evaluation, loop, together, train_together
+from effdeg_lab.engine import evaluation, loop, stacked, train_together
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import Step
@@ -160,7 +160,7 @@ def test_draws_within_the_step(settings, monkeypatch):
     examples = make_picture_examples(batch=10)
     several = [small(seed=seed, batch=10, weight_decay=rate, **settings) for seed, rate in enumerate(RATES)]
     penalized = "ed" in settings.get("regularizer", "")
-    monkeypatch.setattr(together, "vmap", lambda function, **_: torch.vmap(function, randomness="same"))
+    monkeypatch.setattr(stacked, "vmap", lambda function, **_: torch.vmap(function, randomness="same"))
     one, two = (make_tasks(several, examples) for _ in range(2))
     stack = make_stack(one, penalized=penalized)
     indices, weights = torch.arange(30).view(3, 10), torch.tensor([7.0, 7.0, 2.0]) * penalized
@@ -208,7 +208,7 @@ def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, regulariz
 
 def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path, monkeypatch):
     whole = carry_out_together(tmp_path / "whole", SEVERAL)
-    save, saved = together.Member.save, []
+    save, saved = stacked.Member.save, []
 
     def kill(self):
         saved.append(self.job)
@@ -218,12 +218,12 @@ def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "SECONDS_AT_RISK", -1.0)
-        patch.setattr(together.Member, "save", kill)
+        patch.setattr(stacked.Member, "save", kill)
         with pytest.raises(KeyboardInterrupt):
             carry_out_together(tmp_path / "killed", SEVERAL)
     starts = []
-    train = together._train
-    monkeypatch.setattr(together, "_train", lambda each, end: starts.append(each[0].resumes_at) or train(each, end))
+    train = stacked._train
+    monkeypatch.setattr(stacked, "_train", lambda each, end: starts.append(each[0].resumes_at) or train(each, end))
     for one, two in zip(whole, carry_out_together(tmp_path / "killed", SEVERAL), strict=True):
         assert_like(one, two, rtol=1e-4, atol=1e-5)
     assert starts == [3, 2]

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import conv2d, gelu, layer_norm, linear
 
-from effdeg_lab.finetuning import encoders
-from effdeg_lab.models import make_model
+from effdeg_lab.models import make_model, pretrained
 from effdeg_lab.models.made_up import write_clip, write_deit
 from effdeg_lab.models.pretrained import load_clip, load_deit_tiny, load_zero_shot_head, read_templates, rename_openai
 
@@ -122,8 +121,8 @@ def tell(clip, monkeypatch):
     """Set what CLIP is told; the head, which is kept with the weights, is removed after the test."""
 
     def set_texts(names, templates):
-        monkeypatch.setattr(encoders, "read_classes", lambda: [SimpleNamespace(name=name) for name in names])
-        monkeypatch.setattr(encoders, "read_templates", lambda: templates)
+        monkeypatch.setattr(pretrained, "read_classes", lambda: [SimpleNamespace(name=name) for name in names])
+        monkeypatch.setattr(pretrained, "read_templates", lambda: templates)
 
     yield set_texts
     (clip / "zero_shot_head.safetensors").unlink(missing_ok=True)
@@ -169,7 +168,7 @@ def test_templates_are_averaged_before_normalizing(clip, tell):
 def test_the_head_is_computed_once(clip, tell, monkeypatch):
     tell(NAMES, ["a {}.", "the {}."])
     head = load_zero_shot_head(clip)
-    monkeypatch.setattr(encoders, "_compute_head", lambda *_: pytest.fail("it is computed again"))
+    monkeypatch.setattr(pretrained, "_compute_head", lambda *_: pytest.fail("it is computed again"))
     assert torch.equal(load_zero_shot_head(clip), head)
     tell(NAMES[::-1], ["a {}.", "the {}."])
     with pytest.raises(ValueError, match=r"head\.safetensors cannot be read as a zero-shot head: it is not of"):
@@ -187,7 +186,7 @@ def test_the_head_is_imagenets_and_next_to_the_weights(clip, monkeypatch):
         asked.append((names, templates))
         return torch.zeros(len(names), 12)
 
-    monkeypatch.setattr(encoders, "_compute_head", compute)
+    monkeypatch.setattr(pretrained, "_compute_head", compute)
     assert load_zero_shot_head(clip).shape == (1000, 12)
     assert load_zero_shot_head(clip).shape == (1000, 12)
     assert (clip / "zero_shot_head.safetensors").is_file()
@@ -222,7 +221,7 @@ def test_pretrained_networks_are_made_by_name(deit, clip, tmp_path, monkeypatch)
         make_model("deit-tiny", shape=(1, 32, 32), classes=7, data=tmp_path)
 
     head = torch.randn(1000, 12)
-    monkeypatch.setattr(encoders, "load_zero_shot_head", lambda folder, device: head)
+    monkeypatch.setattr(pretrained, "load_zero_shot_head", lambda folder, device: head)
     zero_shot = make_model("clip-b32", shape=(3, 32, 32), classes=1000, data=tmp_path)
     assert torch.equal(zero_shot.head.weight, head)
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 from scipy.stats import t
-from test_finetune import make_data, transformers
+from test_glue_training import make_data, transformers
 from toy_results import invent_run
 
 from effdeg_lab.cli import main

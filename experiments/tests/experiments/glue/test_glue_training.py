@@ -10,9 +10,10 @@ from effdeg import Penalty
 from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.core.runs import AloneError
 from effdeg_lab.data.sentences import load_task
-from effdeg_lab.engine import together
+from effdeg_lab.engine import stacked
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
+from effdeg_lab.experiments.glue import training
 from effdeg_lab.experiments.glue.training import (
     METRICS,
     FineTuning,
@@ -27,7 +28,6 @@ from effdeg_lab.experiments.glue.training import (
 )
 from effdeg_lab.models.made_up import write_glue, write_text_model
 from effdeg_lab.models.text import TextClassifier, load_classifier
-from effdeg_lab.text import finetune
 
 SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "float32", "compile": False}
 
@@ -142,7 +142,7 @@ def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
     def compile_losses(_, losses, **__):
         return torch.compile(losses, backend="aot_eager", fullgraph=True, dynamic=False)
 
-    monkeypatch.setattr(together, "compile_on", compile_losses)
+    monkeypatch.setattr(stacked, "compile_on", compile_losses)
     assert_stacked_as_alone(tmp_path, data, monkeypatch)
 
 
@@ -150,7 +150,7 @@ def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **change
     """Only random numbers within the step are others: dropout, mixup, paths."""
     regularizer = changes.get("regularizer", "plain")
     if regularizer != "rdrop":  # of which nothing is left without dropout
-        monkeypatch.setattr(finetune, "load_classifier", load_without_dropout)
+        monkeypatch.setattr(training, "load_classifier", load_without_dropout)
     seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
     jobs = [make_job(folder / "stack", settings, device=device, data=data) for settings in seeds]
     train_stacked(jobs)
@@ -257,7 +257,7 @@ def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypa
         orders[(loop.step - 1) // 7] = loop._order
 
     monkeypatch.setattr(Loop, "_train_step", draw_by_step)
-    monkeypatch.setattr(finetune, "load_classifier", load_without_dropout)
+    monkeypatch.setattr(training, "load_classifier", load_without_dropout)
     found = carry_out(tmp_path / "lab", settings, run=train, data=data)
 
     task, tokenizer = load_task("rte", data), transformers.AutoTokenizer.from_pretrained(data / "tiny")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from test_encoders import OpenAIVision, clip  # noqa: F401
+from test_pretrained import OpenAIVision, clip  # noqa: F401
 from torch import nn
 from typer.testing import CliRunner
 
@@ -16,8 +16,8 @@ import effdeg
 from effdeg_lab.cli import app
 from effdeg_lab.data.images import CLIP_SCALE, Crop
 from effdeg_lab.data.shifts import find_test_set, read_classes
+from effdeg_lab.experiments.pools import clip as clip_pool
 from effdeg_lab.experiments.pools.clip import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
-from effdeg_lab.finetuning import clip_pool
 
 MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
 QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_runs import carry_out, make_pictures
-from test_encoders import deit  # noqa: F401
+from test_pretrained import deit  # noqa: F401
 from torch.nn.functional import pad
 from toy_results import POOL, make_degree, make_run
 

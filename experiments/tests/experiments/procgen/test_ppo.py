@@ -11,11 +11,11 @@ from engine_runs import make_job, stop_after
 from PIL import Image
 
 from effdeg_lab.core.runs import StoppedError
+from effdeg_lab.experiments.procgen import ppo
 from effdeg_lab.experiments.procgen.games import TRAINING, UNSEEN
 from effdeg_lab.experiments.procgen.players import RewardScale, open_halves, play, play_episodes
 from effdeg_lab.experiments.procgen.ppo import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.models.impala import Agent
-from effdeg_lab.rl import ppo_procgen as ppo
 
 SMALL = {
     "games": 8,

@@ -10,8 +10,8 @@ import torch
 from engine_runs import carry_out
 from pretrained_toys import make_shifted, tune
 from scipy.stats import t
-from test_encoders import clip, deit  # noqa: F401
-from test_pretrained import count_right
+from test_finetuning import count_right
+from test_pretrained import clip, deit  # noqa: F401
 from test_shifts import ALL, write
 from toy_results import invent_run
 
@@ -21,9 +21,10 @@ from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import RunFolder
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import classify, train
+from effdeg_lab.experiments.shifts import soups
 from effdeg_lab.experiments.shifts.soups import measure_soups
 from effdeg_lab.experiments.shifts.study import relate
-from effdeg_lab.finetuning import encoders, soups
+from effdeg_lab.models import pretrained
 from effdeg_lab.models.made_up import write_pacs
 
 RECIPE = find_recipe("finetune-shifts")
@@ -259,7 +260,7 @@ def toy_imagenet(tmp_path, clip, monkeypatch):  # noqa: F811
     (tmp_path / "clip-vit-base-patch32").symlink_to(clip)
     draw = torch.Generator().manual_seed(0)
     head = 10 * torch.randn(1000, 12, generator=draw)
-    monkeypatch.setattr(encoders, "load_zero_shot_head", lambda folder, device: head)
+    monkeypatch.setattr(pretrained, "load_zero_shot_head", lambda folder, device: head)
     for number, each in enumerate(ALL):
         for name, is_member in (("imagenet-r", each.in_r), ("imagenet-a", each.in_a)):
             if is_member:
