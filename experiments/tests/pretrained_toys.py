@@ -6,7 +6,7 @@ import torch
 from engine_runs import SIZE, make_pictures, small
 from torch import nn
 
-from effdeg_lab.data.layouts import Corrupted
+from effdeg_lab.data.labeled import Corrupted
 from effdeg_lab.models.pretrained import ImageClassifier
 
 

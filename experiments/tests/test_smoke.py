@@ -99,7 +99,7 @@ def test_every_setting_of_the_lab_says_what_it_is():
     assert Training in kinds
     about = {(kind, each.name): each.metadata["about"] for kind in kinds for each in fields(kind)}
     assert [key for key, words in about.items() if not 3 <= len(words) < 90] == []
-    assert Training.describe()["optimizer"] == "AdamW, or SGD with momentum: adamw, sgd"
+    assert Training.describe()["optimizer"] == "AdamW, or SGD with momentum 0.9: adamw, sgd"
 
 
 def test_the_list_says_what_is_missing_here(tmp_path, capsys, monkeypatch):

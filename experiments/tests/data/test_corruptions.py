@@ -12,7 +12,7 @@ from test_data import CIFAR, cache  # noqa: F401 (a fixture)
 
 from effdeg_lab.data import check, load
 from effdeg_lab.data.corruptions import KINDS
-from effdeg_lab.data.layouts import Corrupted
+from effdeg_lab.data.labeled import Corrupted
 from effdeg_lab.engine import classify
 from effdeg_lab.models.made_up import draw, encode, write_binary
 

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.data import load
-from effdeg_lab.engine import augment, classify, train_together
+from effdeg_lab.engine import augment, classify, train_stacked
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
@@ -272,7 +272,7 @@ def test_runs_that_are_trained_together_learn_as_they_do_alone(tmp_path, setting
         for seed in range(4)
     ]
     jobs = [make_job(tmp_path / "together", each, GPU) for each in several]
-    train_together(jobs)
+    train_stacked(jobs)
     alone = carry_out(tmp_path / "alone", several[0], device=GPU)
     for job in jobs:
         run = job.read()
@@ -408,7 +408,7 @@ def test_batches_from_files_are_those_of_a_cpu_and_a_run_waits_for_them(tmp_path
     [
         ("imagenet-vit-original", "ed", {}),  # dropout, a class token
         ("imagenet-vit-strong", "ed", {"accumulate": 2}),
-        ("imagenet-vit-strong", "ed", {"resident": True, "compile": False}),
+        ("imagenet-vit-strong", "ed", {"compile": False}),
         ("tiny-imagenet-vit-strong", "cutmix", {}),
         ("tiny-imagenet-vit", "mixup", {"compile": False}),
     ],

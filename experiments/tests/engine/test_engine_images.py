@@ -26,9 +26,9 @@ from effdeg_lab.engine.examples import (
     DeviceExamples,
     add_border,
     crop_batch,
-    cutmix,
     draw_cuts,
     find_simple_half,
+    mix_cuts,
     swap_half,
 )
 from effdeg_lab.engine.regularizers import PenaltyToEnds
@@ -90,7 +90,7 @@ def test_cutmix_joins_neighbors_and_mixes_their_labels_by_area():
     torch.manual_seed(0)
     labels = torch.tensor([0, 2, 1, 2, 0])
     images = torch.arange(1.0, 6.0).view(5, 1, 1, 1).expand(5, 3, 16, 8)
-    mixed, soft = cutmix(images, labels, classes=3)
+    mixed, soft = mix_cuts(images, labels, classes=3)
     for place in range(5):
         own, other = images[place, 0, 0, 0], images[place - 1, 0, 0, 0]
         assert set(mixed[place].unique().tolist()) <= {float(own), float(other)}

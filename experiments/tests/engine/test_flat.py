@@ -88,7 +88,7 @@ def test_training_flat_parameters_is_training_the_model(regularizer, own, optimi
 
 
 @pytest.mark.parametrize("make_model", [make_resnet, make_resnet_channels_last])
-@pytest.mark.parametrize("settings", [{"regularizer": "sam"}, {"regularizer": "ed", "batchnorm": "frozen"}])
+@pytest.mark.parametrize("settings", [{"regularizer": "sam"}, {"regularizer": "ed"}])
 def test_networks_with_batchnorm_and_channels_last(settings, make_model):
     settings = small(limit=None, augment="crop", **settings)
     (ours, step), (expected, separate) = (make_step(settings, make_model, flat=flat) for flat in (True, False))

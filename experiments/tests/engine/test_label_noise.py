@@ -13,7 +13,7 @@ from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import RunFolder
 from effdeg_lab.data import load
-from effdeg_lab.engine import classify, train_together
+from effdeg_lab.engine import classify, stacked, train_stacked
 from effdeg_lab.engine.label_noise import DEGREES, area_under_roc, score_labels
 from effdeg_lab.experiments.cifar10 import noisy_labels
 from effdeg_lab.models import make_model
@@ -161,7 +161,7 @@ def test_a_run_remembers_its_scores_wherever_it_is_interrupted(tmp_path):
 def test_networks_trained_together_remember_their_own(tmp_path):
     several = [small(suspect=30, seed=seed) for seed in range(2)]
     jobs = [make_job(tmp_path / "together", each) for each in several]
-    train_together(jobs)
+    train_stacked(jobs)
     for job, settings in zip(jobs, several, strict=True):
         job.close()
         alone = carry_out(tmp_path / "alone", settings)

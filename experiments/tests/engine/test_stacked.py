@@ -12,10 +12,10 @@ from effdeg_lab.cli import main
 from effdeg_lab.core import workers
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.core.runs import AloneError, RunFolder, StoppedError
+from effdeg_lab.core.runs import CannotStackError, RunFolder, StoppedError
 from effdeg_lab.core.sweep import Plan, _bundle, sweep
 from effdeg_lab.core.workers import Planned, Workplace
-from effdeg_lab.engine import evaluation, loop, stacked, train_together
+from effdeg_lab.engine import evaluation, loop, stacked, train_stacked
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import Step
@@ -51,7 +51,7 @@ def carry_out_together(folder, several, **given):
     jobs = [make_job(folder, settings, **given) for settings in several]
     with torch.random.fork_rng(devices=[]):
         try:
-            train_together(jobs)
+            train_stacked(jobs)
         finally:
             for job in jobs:
                 job.close()
@@ -264,9 +264,9 @@ def test_a_run_that_fails_leaves_the_others(tmp_path):
 
 def test_networks_that_cannot_be_stacked(tmp_path, monkeypatch):
     several = [small(seed=seed, model=f"{__name__}:Deciding", epochs=1) for seed in range(2)]
-    with pytest.raises(AloneError, match=r"2 networks of .*Deciding cannot be trained together"):
+    with pytest.raises(CannotStackError, match=r"2 networks of .*Deciding cannot be trained together"):
         carry_out_together(tmp_path / "runs", several)
-    with pytest.raises(AloneError) as raised:
+    with pytest.raises(CannotStackError) as raised:
         carry_out_together(tmp_path / "sam", [small(seed=seed, regularizer="sam") for seed in range(2)])
     assert "sam steps with an optimizer of its own" in str(raised.value.__cause__)
     # A worker then carries them out one after another.
@@ -290,8 +290,8 @@ def test_which_runs_are_trained_together():
     assert _bundle(planned, 1) == [[each] for each in planned]
     assert _bundle(planned, 4) == [seeds[:4], seeds[4:], *alone[:2], ed, *alone[2:]]
     assert _bundle([seeds[0], sam[0], seeds[1]], 2) == [[seeds[0], seeds[1]], [sam[0]]]
-    for settings in ({"regularizer": "jacobian"}, {"regularizer": "ed", "components": 3}, {"batchnorm": "frozen"}):
-        assert small(**settings).together_key() is None
+    for settings in ({"regularizer": "jacobian"}, {"regularizer": "ed", "components": 3}, {"at": "layers.0"}):
+        assert small(**settings).stack_key() is None
 
 
 @pytest.mark.parametrize(

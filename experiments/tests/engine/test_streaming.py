@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import shutil
-import sys
 import tarfile
 import warnings
 from functools import partial
@@ -20,8 +19,8 @@ from engine_runs import assert_close, assert_same_end, break_off, carry_out, mak
 from PIL import Image
 
 from effdeg_lab.core.runs import RunFolder, StoppedError
-from effdeg_lab.data import check, decoding, load
-from effdeg_lab.data.decoding import Broken, Crops, count_decoders, decode_all, draw_crop, find_center, read_crops
+from effdeg_lab.data import Labeled, check, decoding, image_files, load
+from effdeg_lab.data.decoding import Broken, Crops, count_decoders, draw_crop, find_center, read_crops
 from effdeg_lab.engine import evaluation, train
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
 from effdeg_lab.models.made_up import draw_jpeg, write_folders
@@ -264,19 +263,13 @@ def test_crops_have_the_area_the_ratio_and_the_place_of_inceptions():
     assert find_center(256, 320) == (16, 48, 240, 272)
 
 
-@pytest.mark.parametrize("decoder", ["pillow", "torchvision"])
-def test_a_crop_is_the_resized_part_of_the_image(decoder):
-    if decoder == "torchvision":
-        try:
-            import torchvision.io  # noqa: F401
-        except Exception:
-            pytest.skip("torchvision cannot be imported")
+def test_a_crop_is_the_resized_part_of_the_image():
     across, down = np.meshgrid(np.linspace(0, 1, 640), np.linspace(0, 1, 480))
     smooth = np.stack([across, down, 1 - across], axis=-1)
     stream = io.BytesIO()
     Image.fromarray((255 * smooth).astype(np.uint8)).save(stream, "JPEG", quality=98)
     box = (100, 50, 420, 290)
-    found = decoding.DECODERS[decoder](stream.getvalue(), 32, lambda width, height: box)
+    found = decoding.decode(stream.getvalue(), 32, lambda width, height: box)
     assert found.shape == (3, 32, 32)
     assert found.dtype == torch.uint8
     # The centers of the pixels of the crop, in the image: nothing is shifted by decoding at a reduced size.
@@ -289,7 +282,7 @@ def test_gray_images_and_pngs_become_rgb(tmp_path):
     for image in (Image.new("L", (30, 20), 7), Image.new("RGBA", (30, 20), (7, 7, 7, 255)), Image.new("CMYK", (9, 9))):
         stream = io.BytesIO()
         image.save(stream, "PNG" if image.mode != "CMYK" else "JPEG")
-        found = decoding.decode_with_pillow(stream.getvalue(), 8, find_center)
+        found = decoding.decode(stream.getvalue(), 8, find_center)
         assert found.shape == (3, 8, 8)
         assert found.unique().tolist() == ([255] if image.mode == "CMYK" else [7])
 
@@ -323,12 +316,6 @@ def test_how_many_processes_decode(monkeypatch):
         count_decoders(CPU)
 
 
-def test_a_decoder_that_is_missing_is_named_before_any_image_is_read(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision.io", None)
-    with pytest.raises(ValueError, match=r"decoder=torchvision cannot be used here: .*or use pillow"):
-        make_examples(load("imagenet", folder), small(decoder="torchvision"), CPU)
-
-
 def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, folder):
     settings = small(augment="resized-crop-flip-randaugment")
     whole, read = carry_out(tmp_path / "whole", settings, data=folder), []
@@ -355,24 +342,28 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
     assert whole.metrics[-1]["train_accuracy"] > 0.2
 
 
-def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tmp_path, folder):
-    settings = small(augment="crop-flip", epochs=1, accumulate=2)
+def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tmp_path, folder, monkeypatch):
+    settings, data = small(augment="crop-flip", epochs=1, accumulate=2), load("imagenet", folder)
     streamed = carry_out(tmp_path / "streamed", settings, data=folder)
-    resident = carry_out(tmp_path / "resident", settings.change({"resident": True}), data=folder)
-    assert_same_end(streamed, resident)
+    examples = StreamedExamples(data, settings, CPU)
+    train, test = examples.train.load(), examples.test.load()
+    decoded = Labeled(train.inputs, train.labels, test.inputs, test.labels, data.classes, data.mean, data.std)
+    monkeypatch.setattr("effdeg_lab.engine.classify.load", lambda *_: decoded)
+    resident = carry_out(tmp_path / "resident", settings, data=folder)
+    assert resident.metrics == streamed.metrics
+    assert {**resident.summary, "broken_images": 0} == streamed.summary
     sizes = {"train_examples": CLASSES * TRAIN, "test_examples": CLASSES * TEST, "classes": CLASSES}
-    assert {**streamed.summary, **sizes, "broken_images": 0} == streamed.summary
+    assert {**streamed.summary, **sizes} == streamed.summary
 
 
-@pytest.mark.parametrize("resident", [False, True])
-def test_held_out_images_and_a_limit(folder, resident):
-    data, settings = load("imagenet", folder), small(limit=50, held_out=30, resident=resident)
+def test_held_out_images_and_a_limit(folder):
+    data, settings = load("imagenet", folder), small(limit=50, held_out=30)
     examples = make_examples(data, settings, CPU)
     assert (examples.count, len(examples.train), len(examples.test)) == (50, 50, 30)
     assert examples.test.labels.tolist() == data.train.labels[-30:].tolist()
     assert torch.equal(examples.test.first(3).inputs, StreamedExamples(data, small(), CPU).train.inputs[-30:-27])
     with pytest.raises(ValueError, match="batch=40 is more than the 30 training examples"):
-        make_examples(data, small(held_out=100, resident=resident), CPU)
+        make_examples(data, small(held_out=100), CPU)
 
 
 def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_on(folder):
@@ -390,9 +381,8 @@ def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_o
     [
         ({"pixels": None}, "imagenet has images of many sizes: set pixels"),
         ({"limit": 131}, "limit=131 is more than the 130 training examples"),
-        ({"warm_up_steps": 7, "resident": True}, "warm_up_steps=7 is more than the 6 steps of this run"),
+        ({"warm_up_steps": 7}, "warm_up_steps=7 is more than the 6 steps of this run"),
         ({"labeled": 100}, "labeled and unlabeled_batch are not for imagenet"),
-        ({"data": "digits", "augment": "none", "resident": True}, "resident=true is for images in files; digits"),
     ],
 )
 def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, monkeypatch, changes, words):
@@ -444,9 +434,6 @@ def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
     said = [str(each.message) for each in warned if "cannot be read" in str(each.message)]
     assert [each.split(" cannot be read as an image, and another is used")[0] for each in said] == [str(file)] * 2
     assert runs[0].summary["broken_images"] == 1
-    with pytest.warns(RuntimeWarning, match="another is used instead"):
-        examples = make_examples(load("imagenet", folder), settings.change({"resident": True, "held_out": 65}), CPU)
-    assert examples.summarize()["broken_images"] == 1
     data = load("imagenet", folder)
     at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(file))
     crops = Crops(data.train, 8, seed=1, least=0.3)
@@ -482,39 +469,8 @@ def test_test_images_that_cannot_be_read_are_noticed_before_training(tmp_path, f
     for file in [*(folder / "imagenet" / "val").rglob("*.JPEG")][::2]:
         file.write_bytes(b"<html>")
     monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it decoded all images"))
-    for resident in (False, True):
-        with pytest.raises(ValueError, match=r"15 of the first 30 images cannot be read: .*val.*: it is in no known"):
-            carry_out(tmp_path, small(resident=resident), data=folder)
-
-
-def test_the_whole_set_on_the_device_is_decoded_once(tmp_path, folder, monkeypatch):
-    settings = small(resident=True)
-    first = carry_out(tmp_path / "one", settings, data=folder)
-    kept_file, *others = [
-        file for file in (tmp_path / "cache" / "data").glob("*.bytes") if file.stat().st_size > 30_000
-    ]
-    assert not others
-    data, images = load("imagenet", folder), []
-    for index in (0, 77):
-        with Image.open(io.BytesIO(data.train.read(index))) as image:
-            side = min(image.size)
-            left, top = (image.width - side) / 2, (image.height - side) / 2
-            box = (left, top, left + side, top + side)
-            images.append(np.array(image.resize((16, 16), Image.Resampling.BILINEAR, box)))
-    monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it was decoded again"))
-    decoded = decode_all(data, 16, decoders=0, progress=False)
-    for index, image in zip((0, 77), images, strict=True):
-        # Not quite, since decoding at half the size averages first.
-        np.testing.assert_allclose(decoded.train_inputs[index].permute(1, 2, 0).float(), image, atol=12)
-    assert decoded.train_labels.tolist() == data.train.labels.tolist()
-    assert_same_end(first, carry_out(tmp_path / "two", settings, data=folder))
-    monkeypatch.undo()
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    content, expected = bytearray(kept_file.read_bytes()), decoded.train_inputs.clone()
-    content[1000] ^= 1
-    kept_file.write_bytes(content)
-    repaired = decode_all(data, 16, decoders=0, progress=False)
-    assert torch.equal(repaired.train_inputs, expected)
+    with pytest.raises(ValueError, match=r"15 of the first 30 images cannot be read: .*val.*: it is in no known"):
+        carry_out(tmp_path, small(), data=folder)
 
 
 class FullDisk(io.FileIO):
@@ -529,32 +485,27 @@ class FullDisk(io.FileIO):
         return super().write(content)
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, folder, images, monkeypatch):
-    data, cache, opened = load("imagenet", folder), tmp_path / "cache" / "data", Path.open
+def test_a_full_disk_leaves_nothing_behind(tmp_path, images, monkeypatch):
+    cache, opened = tmp_path / "cache" / "data", Path.open
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    write_tables(tmp_path / "imagenet", images)
     with monkeypatch.context() as patch:
         patch.setattr(
             Path,
             "open",
             lambda self, *how, **given: (FullDisk if self.suffix == ".partial" else opened)(self, *how, **given),
         )
-        with pytest.raises(
-            OSError, match=r"130 training images of 16 .* No space left on device. It takes .* GB: free some space"
-        ):
-            decode_all(data, 16, decoders=0, progress=False)
-        assert {file.suffix for file in cache.iterdir()} <= {".lock"}
-        write_tables(tmp_path / "other" / "imagenet", images)
-        with pytest.raises(OSError, match=r"the images of .*imagenet cannot be kept in .*No space left"):
-            load("imagenet", tmp_path / "other")
+        with pytest.raises(OSError, match=r"the images of .*imagenet .*No space left on device. It takes .* GB: free"):
+            load("imagenet", tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 10, 10))
         with pytest.raises(OSError, match=r"only 1e-08 GB are free. It takes"):
-            decode_all(data, 16, decoders=0, progress=False)
-    assert {file.suffix for file in cache.iterdir()} <= {".lock"}
-    # An error of what is decoded is not one of the cache.
+            load("imagenet", tmp_path)
+    # An error of what makes the bytes is not one of the cache.
     with monkeypatch.context() as patch:
-        died = OSError("a process that decodes images has died")
-        patch.setattr(decoding, "read_crops", lambda *_, **__: (_ for _ in ()).throw(died))
-        with pytest.raises(OSError, match=r"^a process that decodes images has died$"):
-            decode_all(data, 16, decoders=0, progress=False)
+        died = OSError("the network drive is gone")
+        patch.setattr(image_files, "read_rows", lambda *_: (_ for _ in ()).throw(died))
+        with pytest.raises(OSError, match=r"^the network drive is gone$"):
+            load("imagenet", tmp_path)
     assert {file.suffix for file in cache.iterdir()} <= {".lock"}
-    assert len(decode_all(data, 16, decoders=0, progress=False).train_labels) == CLASSES * TRAIN
+    assert len(load("imagenet", tmp_path).train) == CLASSES * TRAIN

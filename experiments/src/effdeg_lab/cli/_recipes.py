@@ -90,5 +90,5 @@ def show(
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:
-    code = {"run", "run_together", "check_data", "study"}
+    code = {"run", "run_stacked", "check_data", "study"}
     return {key: value for key, value in asdict(recipe).items() if key not in code}

@@ -8,17 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from effdeg.io import find_code
 from effdeg_lab.core.code_hash import hash_code
+from effdeg_lab.core.runs import Job
 from effdeg_lab.core.settings import Settings, suggest
+from effdeg_lab.core.study import Study
 from effdeg_lab.data import check_all
-
-if TYPE_CHECKING:
-    from effdeg_lab.core.runs import Job
-    from effdeg_lab.core.study import Study
-
 
 SMOKE = "@smoke"
 """What the name of a recipe's smoke test ends with."""
@@ -57,10 +54,10 @@ class Recipe:
     expects: str  # what the paper found
     cost: str  # how long one run takes, and on what
     settings: Settings  # those that all methods share
-    run: Callable[[Any, "Job"], None]  # carries out one run
-    study: "Study"  # turns runs into a verdict, tables and figures
+    run: Callable[[Any, Job], None]  # carries out one run
+    study: Study  # turns runs into a verdict, tables and figures
     methods: tuple[Method, ...]  # what is compared; the first is the reference
-    run_together: Callable[[Sequence["Job"]], None] | None = None  # carries out runs with the same together_key
+    run_stacked: Callable[[Sequence[Job]], None] | None = None  # carries out runs with the same stack_key
     # Raises, before any run, unless runs with these settings find what they read and can be carried out.
     check_data: Callable[[Iterable[Any], Path | None], None] = check_all
     departs: str = ""  # where the settings are not the paper's, and why; beyond the paper, what to know about them
@@ -74,7 +71,7 @@ class Recipe:
     @cached_property
     def code(self) -> str | None:
         """A hash of the code of its runs, unless that is the lab's own, from ``run`` and the settings' class."""
-        return hash_code(filter(None, (self.run, self.run_together, type(self.settings))))
+        return hash_code(filter(None, (self.run, self.run_stacked, type(self.settings))))
 
     @property
     def source(self) -> str:

@@ -27,7 +27,7 @@ _MISSED = 1.5  # runs planned for equal time may turn out to take up to this lon
 _LISTED = 5  # the most seeds that are listed one by one
 
 
-State = Literal["run", "not run", "not finished", "failed"]
+Progress = Literal["run", "not run", "not finished", "failed"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class MethodRuns:
 
     method: Method
     runs: tuple[Run, ...]  # finished, ordered by seed; in a pool, at all points of the grid
-    state: State
+    state: Progress
     failed: tuple[Run, ...] = ()  # ended by an error, or without a number that the study needs; otherwise like ``runs``
     values_used: Mapping[str, Any] | None = None  # the tuned settings and their values in these runs
     choice: Choice | None = None  # the tuning that chose these values, or else the best one; None if not tuned
@@ -260,7 +260,7 @@ class Results:
         def pick(each: MethodRuns, values: Mapping[str, Any], at: Sequence[Run]) -> MethodRuns:
             kept = tuple(run for run in each.runs if run in at)
             failed = tuple(run for run in each.failed if read_settings(run, kind, axes) == values)
-            state: State = "failed" if failed else "not run"
+            state: Progress = "failed" if failed else "not run"
             return replace(each, runs=kept, failed=failed, state=state if each.runs and not kept else each.state)
 
         def name(values: Mapping[str, Any]) -> str:
@@ -350,7 +350,7 @@ def _pick_runs(
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     failed = [run for run in runs if run.failure is not None or (run.finished and needs and run.is_nan(needs))]
     if not usable:
-        state: State = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
+        state: Progress = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
         return MethodRuns(method, (), state, tuple(failed), choice=choice)
     own = recipe.resolve(method, changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]

@@ -45,7 +45,7 @@ class FinishedError(OSError):
     """This run is already finished."""
 
 
-class AloneError(Exception):
+class CannotStackError(Exception):
     """These runs cannot be trained together."""
 
 

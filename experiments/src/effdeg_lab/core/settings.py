@@ -74,7 +74,7 @@ class Settings:
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""
 
-    def together_key(self) -> str | None:
+    def stack_key(self) -> str | None:
         """Return what is equal for runs that can be trained together; None for a run that is trained alone."""
         return None
 

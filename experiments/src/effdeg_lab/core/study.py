@@ -6,7 +6,7 @@ People interpret it, in the docs.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from effdeg_lab.core.runs import Run
 from effdeg_lab.show.tables import Table
@@ -14,8 +14,6 @@ from effdeg_lab.show.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from effdeg_lab.core.results import Results
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,12 @@ class StudyFigure:
 
 
 class Study:
-    """What a recipe shows. Its methods are called only with results in which something was run."""
+    """What a recipe shows. Its methods are called only with ``Results`` in which something was run."""
 
     needs: ClassVar[str | None] = None  # a number that every good run has; runs without it are left out
     needs_all: ClassVar[bool] = True  # whether the claim is not decided if some runs failed; a pool can do without them
 
-    def judge(self, results: "Results") -> Verdict:
+    def judge(self, results: Any) -> Verdict:
         """Judge the claim, which is not decided as long as some runs of a method have failed."""
         verdict = self.claim(results) if results.done else Verdict("not run")
         failed = "; ".join(filter(None, (each.describe_failed() for each in results.methods)))
@@ -42,15 +40,15 @@ class Study:
         decides = self.needs_all and verdict.word in {"holds", "does not hold"}
         return replace(verdict, word="not decided" if decides else verdict.word, reason=verdict.reason or failed)
 
-    def claim(self, results: "Results") -> Verdict:
+    def claim(self, results: Any) -> Verdict:
         """Judge the claim."""
         return Verdict("no claim")
 
-    def tables(self, results: "Results") -> list[Table]:
+    def tables(self, results: Any) -> list[Table]:
         """Return the tables, the most important first."""
         return []
 
-    def figures(self, results: "Results") -> list[StudyFigure]:
+    def figures(self, results: Any) -> list[StudyFigure]:
         """Return the figures, the most important first; only their ``draw`` may import matplotlib."""
         return []
 

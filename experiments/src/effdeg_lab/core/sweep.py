@@ -245,7 +245,7 @@ def check_same(
 def _check_together(plan: Plan, together: int) -> None:
     if together < 1:
         raise ValueError(f"--together {together} is too small: it must be at least 1.")
-    if together > 1 and plan.recipe.run_together is None:
+    if together > 1 and plan.recipe.run_stacked is None:
         raise ValueError(f"--together {together}: runs of {plan.recipe.name} are trained one by one; leave it out.")
     if together > 1 and plan.equal_time is not None:
         raise ValueError(
@@ -259,7 +259,7 @@ def _bundle(planned: Iterable[Planned], together: int) -> list[list[Planned]]:
     bundles: list[list[Planned]] = []
     last: dict[str, list[Planned]] = {}  # the last bundle of each kind
     for each in planned:
-        key = each.settings.together_key() or each.settings.hash
+        key = each.settings.stack_key() or each.settings.hash
         if len(last.get(key, ())) in {0, together}:
             last[key] = []
             bundles.append(last[key])

@@ -25,7 +25,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from effdeg_lab.core.recipe import Recipe, find_recipe
-from effdeg_lab.core.runs import AloneError, BusyError, FinishedError, Job, RunFolder, StoppedError, get_rank_and_size
+from effdeg_lab.core.runs import (
+    BusyError,
+    CannotStackError,
+    FinishedError,
+    Job,
+    RunFolder,
+    StoppedError,
+    get_rank_and_size,
+)
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
 
@@ -74,8 +82,8 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
                     job.claim()  # before loading anything: another process may be working on it
             left = ""
             try:
-                if len(jobs) > 1 and recipe.run_together is not None:
-                    recipe.run_together(jobs)
+                if len(jobs) > 1 and recipe.run_stacked is not None:
+                    recipe.run_stacked(jobs)
                 else:
                     recipe.run(jobs[0].settings, jobs[0])
             except SystemExit as error:
@@ -85,7 +93,7 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
                     raise ValueError(
                         f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary)."
                     )
-        except (BusyError, FinishedError, AloneError):
+        except (BusyError, FinishedError, CannotStackError):
             raise
         except Exception as error:
             text = None if isinstance(error, StoppedError) else traceback.format_exc()
@@ -137,7 +145,7 @@ class Workplace:
         try:
             if jobs:
                 execute(recipe, *jobs.values())
-        except AloneError:
+        except CannotStackError:
             traceback.print_exc()
             return [*ended, *(each for alone in jobs for each in self.work([alone], asked_to_stop))]
         except Exception as error:

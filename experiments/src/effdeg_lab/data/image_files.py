@@ -7,7 +7,6 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -65,14 +64,6 @@ class StoredImages:
         shard, row = map(int, self.rows[index])
         return f"{name} in row {row} of {self.shards[shard]}"
 
-    def identify(self) -> list[Any]:
-        """Return a part of a cache key that changes when files are added or replaced."""
-        files = self.files
-        if self.places is None:
-            folders = {os.fsdecode(name).rpartition("/")[0] for name in self.names}
-            files = tuple(self.files[0] / name for name in sorted(folders))
-        return [identify_files(files), self.hash()]
-
     def hash(self) -> str:
         """Return a hash of the names and labels, in order."""
         found = hashlib.sha256("\n".join(map(os.fsdecode, self.names)).encode("utf-8", "surrogateescape"))
@@ -117,10 +108,7 @@ def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
     raise FileNotFoundError(f"imagenet was not found: expected {_STATED} in {listed} or {places[-1]} itself.")
 
 
-Read = Callable[[], tuple[StoredImages, StoredImages]]
-
-
-def _find_splits(place: Path, folder: Path) -> Read | None:
+def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, StoredImages]] | None:
     if (place / "train").is_dir() and (place / "val").is_dir():
         # Kaggle's archive has all validation images in one folder, and their classes in a table.
         table = folder / "LOC_val_solution.csv"

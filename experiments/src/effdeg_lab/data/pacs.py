@@ -8,7 +8,8 @@ from torch import Tensor
 
 from effdeg_lab.data.image_files import list_images
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images, read_by_path
-from effdeg_lab.data.layouts import Labeled, find_shards
+from effdeg_lab.data.labeled import Labeled
+from effdeg_lab.data.layouts import find_shards
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")

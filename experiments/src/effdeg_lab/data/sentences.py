@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.sources import explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def load_task(name: str, folder: Path | None) -> TextTask:
     if name not in LAYOUTS:
         raise ValueError(f"data={name!r} is not a task. {suggest(name, LAYOUTS)}")
     layout = LAYOUTS[name]
-    with explain_missing(name, folder):
+    with explain_missing(name, folder, f"nyu-mll/glue {HUB} (a folder of DIR/glue for each task)"):
         if folder is None:
             raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
         train, dev = _read_splits(name, layout, folder)

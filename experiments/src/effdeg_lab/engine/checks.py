@@ -11,7 +11,7 @@ from effdeg_lab.engine.classify import Schedules, check_layer, check_suspect
 from effdeg_lab.engine.examples import check_images, check_labeled, count_examples
 from effdeg_lab.engine.regularizers import make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.streaming import check_resident, check_stored
+from effdeg_lab.engine.streaming import check_stored
 from effdeg_lab.models import PRETRAINED, check_model, make_model
 from effdeg_lab.models.pretrained import find_pretrained
 
@@ -52,7 +52,6 @@ def _check_size(settings: Training, weight: float) -> None:
     if settings.labeled is not None:
         check_labeled(settings.labeled, size.classes)
     check_images(settings, size.shape)
-    check_resident(settings)
     check_suspect(settings, known=settings.data in CIFAR10N)
     Schedules(settings, steps=settings.epochs * (count // settings.batch), weight=weight)
 

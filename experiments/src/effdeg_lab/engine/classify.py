@@ -35,7 +35,7 @@ def train(settings: Training, job: Job) -> None:
     settings.check_parts(share_batch(settings.batch))
     make_regularizer(settings)
     data = load(settings.data, job.data, settings.pixels)
-    examples = make_examples(data, settings, job.device, progress=job.progress)
+    examples = make_examples(data, settings, job.device)
     if isinstance(data, ImageSet) and get_rank_and_size()[0] == 0:
         for gap in data.list_gaps():
             warnings.warn(gap, RuntimeWarning, stacklevel=1)
@@ -115,7 +115,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         batch_size=settings.batch,
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
-        options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": 0.9}),
         decays=is_matrix if settings.decay_on == "matrices" else None,
         accumulate=settings.accumulate,
         rate=schedules.rate,

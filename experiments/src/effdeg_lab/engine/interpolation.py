@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-State = Mapping[str, Tensor]
+Weights = Mapping[str, Tensor]
 Point = tuple[float, float]
 ALPHAS = tuple(step / 10 for step in range(11))
 """The grid of WiSE-FT."""
 
 
-def interpolate(start: State, end: State, alpha: float) -> dict[str, Tensor]:
+def interpolate(start: Weights, end: Weights, alpha: float) -> dict[str, Tensor]:
     """Return (1 − α) start + α end, of state dicts of one model (WiSE-FT; Wortsman et al., 2022).
 
     Floats are interpolated and returned in float32, or in float64 if either is float64. Those of both ends are exact,
@@ -72,7 +72,7 @@ def _check_state(state: object) -> None:
 
 
 def measure_curve(
-    start: State, end: State, evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]]
+    start: Weights, end: Weights, evaluate: Callable[[dict[str, Tensor]], Mapping[str, float]]
 ) -> list[dict[str, float]]:
     """Evaluate the weights between two models: one row for each α, with α under ``alpha`` and what was returned.
 
@@ -144,7 +144,7 @@ def _reaches(start: Point, end: Point, corner: Point) -> bool:
     return low <= high
 
 
-def uniform_soup(states: Iterable[State] | Mapping[str, State]) -> dict[str, Tensor]:
+def uniform_soup(states: Iterable[Weights] | Mapping[str, Weights]) -> dict[str, Tensor]:
     """Return the mean of state dicts of one model; integers and booleans are those of the last.
 
     An iterator is read one by one: if it loads the states, few are in memory.
@@ -168,14 +168,14 @@ def uniform_soup(states: Iterable[State] | Mapping[str, State]) -> dict[str, Ten
     return soup
 
 
-def _check_numbers(name: str, state: State) -> State:
+def _check_numbers(name: str, state: Weights) -> Weights:
     _check_state(state)
     if wrong := [weight for weight, value in state.items() if bool(value.isnan().any())]:
         raise ValueError(f"{name} has NaN in {wrong[0]}, and so would the soup: leave it out.")
     return state
 
 
-def _check_apart(states: dict[str, State]) -> dict[str, State]:
+def _check_apart(states: dict[str, Weights]) -> dict[str, Weights]:
     """Raise if a model was saved several times without copies: then all its states have the last weights."""
     owners = dict[int, str]()
     for name, state in states.items():
@@ -200,7 +200,7 @@ class Soup:
     scores: dict[str, float]  # of every single model
 
 
-def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) -> Soup:
+def greedy_soup(states: Mapping[str, Weights], score: Callable[[Weights], float]) -> Soup:
     """Return the mean of the models that improve it (model soups; Wortsman et al., 2022).
 
     Models are tried from the best to the worst, and each stays if the mean with it scores higher than without.
@@ -218,7 +218,7 @@ def greedy_soup(states: Mapping[str, State], score: Callable[[State], float]) ->
         raise TypeError(f"states must be a dict of state dicts by name, not a {type(states).__name__}.")
     if not states:
         raise ValueError("a soup needs at least one state dict; given none.")
-    kept: Mapping[str, State] = states
+    kept: Mapping[str, Weights] = states
     if isinstance(states, dict):
         kept = {
             name: {key: value.detach().clone() for key, value in state.items()}

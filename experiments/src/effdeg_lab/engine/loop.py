@@ -61,7 +61,7 @@ class Loop:
         self._order: Tensor | None = None
         self._batches: Iterator[tuple[Tensor, ...]] | None = None  # of a source
         self._shapes: list[int | None] = []
-        self.turn = Turn(job)
+        self.turn = GpuLock(job)
 
     def repeat(self, job: Job) -> "Loop":
         """Make a loop for another run of the same task, with the steps that this one compiles and captures."""
@@ -339,7 +339,7 @@ def shares_gpu(device: torch.device) -> bool:
     return device.type == "cuda" and os.environ.get("EFFDEG_SHARE_GPU") == "1"
 
 
-class Turn:
+class GpuLock:
     """Lets runs on one GPU take turns, by a lock on a file in the temporary folder.
 
     If several networks train on one GPU at the same time, their times mean nothing. So a run holds its GPU while it

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 import effdeg_lab.engine.loop as looping
-from effdeg_lab.core.runs import AloneError, Job, StoppedError
+from effdeg_lab.core.runs import CannotStackError, Job, StoppedError
 from effdeg_lab.data import load
 from effdeg_lab.engine.classify import check_network, finish, make_network, make_task, summarize
 from effdeg_lab.engine.loop import Loop
@@ -31,11 +31,11 @@ from effdeg_lab.engine.streaming import make_examples
 _ALIGNMENT = 64
 
 
-def train_together(jobs: Sequence[Job]) -> None:
-    """Carry out or continue runs with the same :meth:`Training.together_key`, each as if it were alone.
+def train_stacked(jobs: Sequence[Job]) -> None:
+    """Carry out or continue runs with the same :meth:`Training.stack_key`, each as if it were alone.
 
     A run that fails is recorded as failed, and the others continue. If the networks cannot be stacked, this raises
-    :class:`AloneError`.
+    :class:`CannotStackError`.
     """
     first = _get_settings(jobs[0])
     make_regularizer(first)  # a bad one is reported before any data are read
@@ -83,7 +83,7 @@ class Member(Loop):
 
 
 def train_stack(members: Sequence[Member], fingerprint: str, end: Callable[[Member], None]) -> None:
-    """Train networks together and end the run of each, or raise :class:`AloneError` if they cannot be stacked."""
+    """Train networks together and end the run of each, or raise :class:`CannotStackError` if they cannot be stacked."""
     opened = _each(members, lambda member: member.open(fingerprint, together=len(members), shared=True))
     with looping.tune_kernels(members[0].job.device, benchmark=members[0].task.compile):
         # If the runs were killed while saving, some are ahead of others.
@@ -108,12 +108,12 @@ def _train(members: list[Member], end: Callable[[Member], None]) -> None:
 
 @contextmanager
 def _or_alone(members: Sequence[Member]) -> Iterator[None]:
-    """Raise :class:`AloneError` for any error: code that vmap cannot run, or a lack of memory."""
+    """Raise :class:`CannotStackError` for any error: code that vmap cannot run, or a lack of memory."""
     try:
         yield
     except Exception as error:
         kind = type(members[0].task.model).__name__
-        raise AloneError(f"{len(members)} networks of kind {kind} cannot be trained together") from error
+        raise CannotStackError(f"{len(members)} networks of kind {kind} cannot be trained together") from error
 
 
 def _train_steps(members: list[Member], stack: "StackedStep") -> list[Member]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from effdeg_lab.core.recipe import Method, Recipe
-from effdeg_lab.engine import Training, check_training, train, train_together
+from effdeg_lab.engine import Training, check_training, train, train_stacked
 from effdeg_lab.experiments.cifar10.contest import TABLE_1
 from effdeg_lab.experiments.pools.tracking import ALSO, TrackingStudy
 from effdeg_lab.show.methods import Methods
@@ -30,7 +30,7 @@ RECIPES = (
         ),
         run=train,
         check_data=check_training,
-        run_together=train_together,
+        run_stacked=train_stacked,
         study=Methods(candidate="ed"),
         methods=tuple(replace(method, paper=None) for method in TABLE_1.methods),
         tuning={"held_out": 200},
@@ -45,7 +45,7 @@ RECIPES = (
         settings=replace(DIGITS, epochs=40, limit=200, evaluate_every=20, measure_also=ALSO),
         run=train,
         check_data=check_training,
-        run_together=train_together,
+        run_stacked=train_stacked,
         methods=(
             Method("plain", "plain", {"regularizer": "plain"}),
             Method("mixup", "mixup", {"regularizer": "mixup"}),

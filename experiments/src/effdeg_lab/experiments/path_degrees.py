@@ -21,7 +21,7 @@ from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.core.study import Study, StudyFigure
-from effdeg_lab.engine.loop import Turn
+from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.experiments.polynomials import EXAMPLES_PER_PATH, estimate_mean
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
@@ -135,7 +135,7 @@ def run_paths(settings: PathDegrees, job: Job) -> None:
     """Follow random polynomials of every total degree along paths, with and without noise."""
     state = job.start() or {"entries": [], "seconds": 0.0}
     title = f"{settings.variables} variables, seed {settings.seed}"
-    with Turn(job), progress_bar(title, settings.highest, enabled=job.progress) as update:
+    with GpuLock(job), progress_bar(title, settings.highest, enabled=job.progress) as update:
         for degree in range(len(state["entries"]) + 1, settings.highest + 1):
             job.stop_if_asked(lambda: state)
             begin = time.perf_counter()

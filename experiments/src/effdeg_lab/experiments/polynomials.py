@@ -23,7 +23,7 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.core.study import Study, StudyFigure
-from effdeg_lab.engine.loop import Turn
+from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure
 from effdeg_lab.show.methods import format_duration
 from effdeg_lab.show.tables import NOTHING, Table
@@ -223,7 +223,7 @@ def run_fit(settings: PolynomialFit, job: Job) -> None:
     state = job.start() or {"step": 0, "damping": 0.01, "seconds": 0.0, "last": {}, "network": network.state_dict()}
     network.load_state_dict(state["network"])
     title = f"task {settings.task}, seed {settings.seed}"
-    with Turn(job), progress_bar(title, settings.steps, enabled=job.progress) as update:
+    with GpuLock(job), progress_bar(title, settings.steps, enabled=job.progress) as update:
         while state["step"] < settings.steps:
             job.stop_if_asked(lambda: state | {"network": network.state_dict()})
             begin = time.perf_counter()

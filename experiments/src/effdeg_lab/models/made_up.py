@@ -19,7 +19,7 @@ from PIL import Image
 
 from effdeg_lab.data import MADE_UP
 from effdeg_lab.data.image_sets import CIFAR10N
-from effdeg_lab.data.layouts import Array, Split
+from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.data.pacs import DOMAINS
 from effdeg_lab.data.sentences import LAYOUTS
@@ -53,7 +53,7 @@ def make_up(names: Iterable[str], folder: Path) -> Path:
     return folder
 
 
-def draw(count: int, shape: tuple[int, ...], seed: int, classes: int = 10) -> Split:
+def draw(count: int, shape: tuple[int, ...], seed: int, classes: int = 10) -> Arrays:
     """Draw images of noise, and as many labels of each class."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, (count, *shape), dtype=np.uint8), rng.permutation(np.arange(count) % classes)
@@ -91,7 +91,7 @@ def write(file: Path, content: bytes) -> None:
 
 
 def write_batches(
-    folder: Path, train: Split, test: Split, dump: Callable[[Array, Array], bytes], suffix: str = ""
+    folder: Path, train: Arrays, test: Arrays, dump: Callable[[Array, Array], bytes], suffix: str = ""
 ) -> None:
     """Write the six batches of CIFAR-10."""
     parts = [*zip(*(np.array_split(each, 5) for each in train), strict=True), test]
@@ -107,7 +107,7 @@ write_binary = partial(write_batches, dump=_dump_binary, suffix=".bin")
 
 
 def write_idx(
-    folder: Path, train: Split, test: Split, compress: Callable[[bytes], bytes] = bytes, suffix: str = ""
+    folder: Path, train: Arrays, test: Arrays, compress: Callable[[bytes], bytes] = bytes, suffix: str = ""
 ) -> None:
     """Write the four files of MNIST."""
     for name, (images, labels) in {"train": train, "t10k": test}.items():

@@ -8,18 +8,45 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import describe_install, write_atomically
+from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.shifts import read_classes
-from effdeg_lab.data.sources import explain_missing
-from effdeg_lab.models import PRETRAINED, ViT
+from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.models.text import check_folder, load_tokenizer, quiet_transformers
+from effdeg_lab.models.vit import ViT
+
+
+class Pretrained(NamedTuple):
+    """A pretrained network."""
+
+    place: str  # in the data folder
+    scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation for scaling pixels
+    source: str  # where it is published
+    margin: float = 256 / 224  # the short side of a test image divided by the side of its center crop
+
+
+PRETRAINED = {
+    "deit-tiny": Pretrained(
+        "deit-tiny/deit_tiny_patch16_224.safetensors",
+        IMAGENET_SCALE,
+        f"timm/deit_tiny_patch16_224.fb_in1k {HUB} (model.safetensors, to be renamed)",
+    ),
+    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE, f"openai/clip-vit-base-patch32 {HUB}", margin=1.0),
+    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE, f"openai/clip-vit-base-patch16 {HUB}", margin=1.0),
+}
+"""The pretrained networks, by name."""
+
+
+def get_margin(name: str) -> float:
+    """Return the short side of a test image divided by the side of the center crop that a network is given."""
+    return PRETRAINED[name].margin if name in PRETRAINED else 256 / 224
 
 
 class ImageClassifier(nn.Module):
@@ -48,7 +75,7 @@ class ImageClassifier(nn.Module):
 
 def find_pretrained(name: str, folder: Path | None) -> Path:
     """Return where the weights of a pretrained network are in the data folder; raise if they are not there."""
-    with explain_missing(name, folder):
+    with explain_missing(name, folder, PRETRAINED[name].source):
         if folder is None:
             raise ValueError(
                 f"model={name!r} needs the folder that holds its weights: give --data DIR or set EFFDEG_DATA."

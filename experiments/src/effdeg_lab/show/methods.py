@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The paper's letters.
-_SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ", "eta": "η"}
+_SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ"}
 # If the paper gives no spread, methods closer than this many points count as not distinguished: the spreads that it
 # does give for such networks range from 0.1 to 1.5 points.
 _UNSTATED_SPREAD = 1.0

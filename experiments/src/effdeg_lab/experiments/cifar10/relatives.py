@@ -226,7 +226,6 @@ SETTINGS = Training(
     batch=512,
     optimizer="sgd",
     lr=0.2,
-    momentum=0.9,
     weight_decay=5e-4,
     warm_up=0.15,
     clip=None,

@@ -23,7 +23,7 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, setting
 from effdeg_lab.core.study import Study, StudyFigure
-from effdeg_lab.engine.loop import Turn
+from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.experiments.estimator.known_functions import KnownFunction, make_kinks, make_polynomial, make_sine
 from effdeg_lab.show.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
@@ -71,7 +71,7 @@ def run(settings: Estimation, job: Job) -> None:
     state = job.start() or {"done": 0, "seconds": 0.0}
     begin = time.perf_counter() - state["seconds"]
     title = f"{settings.function}, seed {settings.seed}"
-    with Turn(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
+    with GpuLock(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
         for sampling, nodes in SCHEMES[state["done"] :]:
             for entry in subject.measure(sampling, nodes):
                 job.log(entry)

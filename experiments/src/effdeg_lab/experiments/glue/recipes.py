@@ -5,7 +5,7 @@ from typing import Any
 
 from effdeg_lab.core.recipe import Method, Recipe, Reported
 from effdeg_lab.experiments.glue.study import FineTuned
-from effdeg_lab.experiments.glue.training import FineTuning, check_texts, train, train_together
+from effdeg_lab.experiments.glue.training import FineTuning, check_texts, train, train_stacked
 
 # The authors' 0.5 is for a divergence summed over batches of 16; for the mean that RDrop returns, it is 0.5 · 16 / 2.
 RDROP_WEIGHT = 4.0
@@ -31,7 +31,7 @@ def make_recipe(
         cost=f"{cost}, after compiling",
         settings=settings,
         run=train,
-        run_together=train_together,
+        run_stacked=train_stacked,
         check_data=check_texts,
         study=FineTuned(task=task, metric=metric),
         methods=make_methods(paper),

@@ -19,10 +19,10 @@ from torch.nn.functional import one_hot
 
 from effdeg import Penalty, changes
 from effdeg.baselines import R3F, Method, RDrop, mixup
-from effdeg_lab.core.runs import AloneError, Job, StoppedError
+from effdeg_lab.core.runs import CannotStackError, Job, StoppedError
 from effdeg_lab.core.settings import MOST_NODES, Settings, check_pairs, setting
 from effdeg_lab.data.sentences import load_task
-from effdeg_lab.data.sources import explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.observation import draw, make_copies, observe
@@ -87,7 +87,7 @@ class FineTuning(Settings):
         smoke=24,
     )
 
-    def together_key(self) -> str:
+    def stack_key(self) -> str:
         """Return a hash of everything but the seed."""
         return self.change({"seed": 0}).hash
 
@@ -108,15 +108,15 @@ def train(settings: FineTuning, job: Job) -> None:  # noqa: ARG001
     train_in_turn([job])
 
 
-def train_together(jobs: Sequence[Job]) -> None:
+def train_stacked(jobs: Sequence[Job]) -> None:
     """Carry out runs that differ only in the seed: stacked on a GPU, or one after another where that is not possible.
 
     A run that fails is recorded as failed, and the others continue.
     """
     if jobs[0].device.type == "cuda":
         try:
-            return train_stacked(jobs)
-        except AloneError:
+            return train_in_one_step(jobs)
+        except CannotStackError:
             traceback.print_exc()
         gc.collect()  # the networks that could not be stacked
     return train_in_turn(jobs)
@@ -141,8 +141,8 @@ def train_in_turn(jobs: Sequence[Job]) -> None:
                 job.fail(traceback.format_exc())
 
 
-def train_stacked(jobs: Sequence[Job]) -> None:
-    """Carry out runs that differ only in the seed in one step, or raise :class:`AloneError` if that is not possible."""
+def train_in_one_step(jobs: Sequence[Job]) -> None:
+    """Carry out runs that differ only in the seed in one step; raise :class:`CannotStackError` where that fails."""
     prepared = Prepared(jobs[0])
     members = []
     for job in jobs:
@@ -192,7 +192,8 @@ def find_folder(name: str, data: Path | None) -> Path:
     """Find the folder of a model: within the data folder, or by its path."""
     places = [*([data / name, data / "models" / name] if data else []), Path(name)]
     found = next((place for place in places if place.is_dir()), None)
-    with explain_missing(name, data):
+    source = f"sentence-transformers/{name} {HUB}" if name.startswith("all-") else ""
+    with explain_missing(name, data, source):
         if found is None:
             raise FileNotFoundError(
                 f"model={name!r} was not found: expected a folder with a Hugging Face model and its tokenizer, "

@@ -16,7 +16,7 @@ from effdeg_lab.experiments.pools.study import (
     EXPLAINED,
     REFERENCE,
     TARGET,
-    Pool,
+    PoolStudy,
     compare_with,
     count_models,
     format_score,
@@ -81,7 +81,7 @@ def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
 
 
 @dataclass(frozen=True)
-class RandomPool(Pool):
+class RandomPool(PoolStudy):
     """Ranks measures by how closely they follow the gap within strata of a pool, among models that fit their data.
 
     The claim: within strata, the effective degree on test images correlates positively with the gap, in its best

@@ -9,7 +9,7 @@ from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.experiments.cifar10.contest import UNSTATED
 from effdeg_lab.experiments.pools.random_search import FITS, RandomPool
-from effdeg_lab.experiments.pools.study import Pool
+from effdeg_lab.experiments.pools.study import PoolStudy
 from effdeg_lab.experiments.pools.tracking import ALSO, TrackingStudy
 
 RADII = (0.01, 0.05, 0.1)
@@ -84,7 +84,7 @@ VITS = Recipe(
     ),
     run=train,
     check_data=check_training,
-    study=Pool(),
+    study=PoolStudy(),
     methods=(Method("plain", "ViT-Tiny", {"regularizer": "plain"}),),
     departs=(
         f"{UNSTATED}; there are 100 epochs, 10 of them warm-up as in its table of methods, and no augmentation, so "
@@ -135,7 +135,7 @@ RECIPES = (
         ),
         run=train,
         check_data=check_training,
-        study=Pool(),
+        study=PoolStudy(),
         methods=(Method("plain", "ResNet-18", {"regularizer": "plain"}),),
         departs=(
             "The paper does not state the following: there are 100 epochs; the learning rate falls to a tenth after "

@@ -74,7 +74,7 @@ class ModelPool:
         return max(known, key=_pearson, default=None)
 
 
-class Pool(Study):
+class PoolStudy(Study):
     """Ranks measures by how closely they follow the generalization gap over a pool of models.
 
     The claim: the effective degree has the highest Pearson correlation of the paper's four measures. It is not decided

@@ -24,7 +24,7 @@ from effdeg import Penalty, SineRamp
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.runs import Job, StoppedError
 from effdeg_lab.core.settings import MOST_NODES, Settings, setting
-from effdeg_lab.engine.loop import SECONDS_AT_RISK, Turn, shares_gpu, tune_kernels
+from effdeg_lab.engine.loop import SECONDS_AT_RISK, GpuLock, shares_gpu, tune_kernels
 from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
 from effdeg_lab.experiments.procgen.games import ACTIONS, TRAINING, UNSEEN, Levels, import_backend
 from effdeg_lab.experiments.procgen.players import Players, RewardScale, draw_frames, open_halves, play, play_episodes
@@ -374,7 +374,7 @@ def train(settings: PPO, job: Job) -> None:
     with (
         tune_kernels(job.device),
         closing(learner),
-        Turn(job),
+        GpuLock(job),
         progress_bar(title, rollouts, enabled=job.progress) as show,
     ):
         learner.prepare()

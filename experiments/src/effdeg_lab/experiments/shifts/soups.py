@@ -15,7 +15,7 @@ from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.finetuning import find_more_shifts
-from effdeg_lab.engine.interpolation import State, greedy_soup, uniform_soup
+from effdeg_lab.engine.interpolation import Weights, greedy_soup, uniform_soup
 from effdeg_lab.engine.streaming import make_examples
 
 
@@ -68,7 +68,7 @@ def _measure(method: Method, runs: Sequence[Run], data: Path | None, device: tor
     network = make_network(settings, held_out, device, data)
     states = {run.file.stem: torch.load(_weights(run), map_location=device, weights_only=True) for run in runs}
 
-    def score(state: State, given: DeviceExamples = held_out) -> float:
+    def score(state: Weights, given: DeviceExamples = held_out) -> float:
         network.load_state_dict(dict(state))
         return evaluation.score(network, given, given.test, settings.precision)[0]
 

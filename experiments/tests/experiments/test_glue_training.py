@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from effdeg.integrations.huggingface import PenaltyTrainer
-from effdeg_lab.core.runs import AloneError
+from effdeg_lab.core.runs import CannotStackError
 from effdeg_lab.data.sentences import load_task
 from effdeg_lab.engine import stacked
 from effdeg_lab.engine.loop import Loop
@@ -23,8 +23,8 @@ from effdeg_lab.experiments.glue.training import (
     make_regularizer,
     make_task,
     train,
+    train_in_one_step,
     train_in_turn,
-    train_stacked,
 )
 from effdeg_lab.models.made_up import write_glue, write_text_model
 from effdeg_lab.models.text import TextClassifier, load_classifier
@@ -116,7 +116,7 @@ def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, dat
         carry_out(tmp_path / "turns", seeds[3], run=train, data=data)
     jobs = [make_job(tmp_path / "turns", settings, data=data) for settings in seeds]
     jobs[1].log = None  # it fails at its first evaluation
-    assert len({settings.together_key() for settings in seeds}) == 1
+    assert len({settings.stack_key() for settings in seeds}) == 1
     train_in_turn(jobs)
     found = [job.read() for job in jobs]
     assert "not callable" in found[1].failure
@@ -153,7 +153,7 @@ def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **change
         monkeypatch.setattr(training, "load_classifier", load_without_dropout)
     seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
     jobs = [make_job(folder / "stack", settings, device=device, data=data) for settings in seeds]
-    train_stacked(jobs)
+    train_in_one_step(jobs)
     for job, settings in zip(jobs, seeds, strict=True):
         found, alone = job.read(), carry_out(folder / "alone", settings, run=train, device=device, data=data)
         assert found.environment["together"] == 3
@@ -166,8 +166,8 @@ def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **change
 
 def test_a_stack_cannot_leave_out_parameters_from_decay(tmp_path, data):
     jobs = [make_job(tmp_path, small(weight_decay=0.1, seed=seed), data=data) for seed in range(2)]
-    with pytest.raises(AloneError) as raised:
-        train_stacked(jobs)
+    with pytest.raises(CannotStackError) as raised:
+        train_in_one_step(jobs)
     assert "only some parameters decay" in str(raised.value.__cause__)
 
 

@@ -94,10 +94,11 @@ def test_the_teacher_is_the_moving_average():
     ],
 )
 def test_a_step_with_a_teacher_is_the_literal_one(changes):
-    settings = small(**{**FEW, "teacher": 0.5, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, **changes})
+    settings = small(**{**FEW, "teacher": 0.5, "optimizer": "sgd", "weight_decay": 0.0, **changes})
     examples = DeviceExamples(load("digits", None), settings, CPU)
     model = make_network(settings, examples, CPU)
     literal, average = copy.deepcopy(model), copy.deepcopy(model).eval()
+    optimizer = torch.optim.SGD(literal.parameters(), lr=0.1, momentum=0.9)
     task = make_task(settings, examples, model)
     step = Step(task, size=20)
     step.capture(penalized=True)
@@ -128,9 +129,9 @@ def test_a_step_with_a_teacher_is_the_literal_one(changes):
         literal.zero_grad()
         (cross_entropy(outputs, y) + 3.0 * value).backward()
         torch.nn.utils.clip_grad_norm_(literal.parameters(), 1.0)
+        optimizer.step()
         with torch.no_grad():
             for parameter, mean in zip(literal.parameters(), average.parameters(), strict=True):
-                parameter -= 0.1 * parameter.grad
                 mean.copy_(parameter if number == 1 else 0.5 * mean + 0.5 * parameter)
     for found, expected in zip(model.parameters(), literal.parameters(), strict=True):
         torch.testing.assert_close(found, expected)

@@ -12,9 +12,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from effdeg_lab.experiments.procgen.games import ACTIONS, GAMES, TRAINING, UNSEEN, Levels, import_backend, open_games
+from effdeg_lab.experiments.procgen.games import (
+    ACTIONS,
+    GAMES,
+    TRAINING,
+    UNSEEN,
+    Levels,
+    ToyGames,
+    draw_toy_level,
+    import_backend,
+    open_games,
+)
+from effdeg_lab.experiments.procgen.games import TOY_SIZE as SIZE
 from effdeg_lab.experiments.procgen.players import draw_frames
-from effdeg_lab.experiments.procgen.toy_game import SIZE, ToyGames, draw_level
 
 NOTHING = 4  # the action that presses no button
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
@@ -170,11 +180,11 @@ def test_the_first_frame_of_an_episode_comes_with_the_end_of_the_last():
     played = play(ToyGames(count=4, levels=TRAINING, seed=0), draw_actions(4))
     lengths = np.diff([0, *np.flatnonzero(played.ended[:, 0])])
     levels = played.levels[np.flatnonzero(played.ended[:, 0]) - 1, 0]
-    assert lengths.tolist() == [len(draw_level(level)[1]) for level in levels.tolist()]
+    assert lengths.tolist() == [len(draw_toy_level(level)[1]) for level in levels.tolist()]
     assert len(set(lengths)) > 3
     assert 4 <= min(lengths) <= max(lengths) <= 10
     for time, game in np.argwhere(played.ended):
-        assert (played.frames[time, game] == draw_level(int(played.levels[time, game]))[0][0]).all()
+        assert (played.frames[time, game] == draw_toy_level(int(played.levels[time, game]))[0][0]).all()
 
 
 def test_procgens_marks_become_ends(monkeypatch):

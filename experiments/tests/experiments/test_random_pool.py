@@ -173,7 +173,7 @@ def test_a_pool_that_cannot_be_ranked_yet():
     assert table.notes == ("No model has a training accuracy of 100% or more.",)
 
 
-CHANGES = {"limit": 16, "batch": 8, "epochs": 1, "proxy_examples": 8, "data": "pictures"}
+CHANGES = {"limit": 16, "batch": 8, "epochs": 1, "data": "pictures"}
 CHANGES |= {"precision": "float32", "compile": False, "measure_paths": 3, "measure_nodes": 12, "measure_degree": 4}
 
 

@@ -19,7 +19,7 @@ from effdeg.pools._choice import _find_variance, choose, estimate_errors
 from effdeg.pools._observation import Observation, choose_change
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.data.layouts import Corrupted, Labeled
+from effdeg_lab.data.labeled import Corrupted, Labeled
 from effdeg_lab.engine import Training, classify
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.observation import decode, encode, get_change, make_copies, observe
