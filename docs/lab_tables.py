@@ -32,7 +32,7 @@ from effdeg_lab.experiments.pools.study import (
 )
 from effdeg_lab.experiments.procgen.study import make_figure
 from effdeg_lab.experiments.shifts.study import Shifts
-from effdeg_lab.show.methods import count_seeds, format_duration
+from effdeg_lab.show.columns import count_seeds, format_duration
 from effdeg_lab.show.probabilities import MEASURES
 from effdeg_lab.show.tables import escape_markdown, to_markdown, to_sentence
 

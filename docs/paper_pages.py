@@ -13,7 +13,7 @@ import lab_tables
 
 from effdeg_lab import Recipe, Table, all_recipes
 from effdeg_lab.core.results import Results
-from effdeg_lab.show.methods import write_sweep_command
+from effdeg_lab.show.columns import write_sweep_command
 from effdeg_lab.show.report import Report, draw, list_tables, report_on, write_table_command
 from effdeg_lab.show.tables import escape_markdown, to_markdown
 

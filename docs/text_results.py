@@ -7,7 +7,7 @@ from statistics import median
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.glue.study import count_exceptions
-from effdeg_lab.show.methods import count_seeds, format_difference, format_points
+from effdeg_lab.show.columns import count_seeds, format_difference, format_points
 from effdeg_lab.show.tables import escape_markdown
 
 

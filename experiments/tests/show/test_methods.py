@@ -5,8 +5,9 @@ from toy_results import METHODS, make_run, make_seeds
 
 from effdeg_lab.core.recipe import Reported
 from effdeg_lab.core.results import collect
+from effdeg_lab.show.columns import format_degree, format_duration, list_notes, measure_price
 from effdeg_lab.show.figures import styles_of
-from effdeg_lab.show.methods import Methods, format_degree, format_duration, list_notes, measure_price
+from effdeg_lab.show.methods import Methods
 
 
 def claim(runs, recipe=METHODS):

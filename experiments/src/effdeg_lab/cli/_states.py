@@ -86,7 +86,7 @@ def get_progress(run: "Run") -> tuple[int, int, float] | None:
 
 def describe_progress(run: "Run") -> str:
     """Return how far a run is, to follow its name; empty if that is not known."""
-    from effdeg_lab.show.methods import format_duration
+    from effdeg_lab.show.columns import format_duration
 
     if (progress := get_progress(run)) is None:
         return ""

@@ -13,8 +13,7 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
-from effdeg_lab.show.figures import Label, add_grid, label_points, name_rows, open_figure, styles_of
-from effdeg_lab.show.methods import (
+from effdeg_lab.show.columns import (
     format_degree,
     format_difference,
     format_points,
@@ -24,6 +23,7 @@ from effdeg_lab.show.methods import (
     measure_price,
     read_degree,
 )
+from effdeg_lab.show.figures import Label, add_grid, label_points, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 

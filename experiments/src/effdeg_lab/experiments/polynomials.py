@@ -24,8 +24,8 @@ from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.loop import GpuLock
+from effdeg_lab.show.columns import format_duration
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure
-from effdeg_lab.show.methods import format_duration
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 

@@ -21,8 +21,8 @@ from effdeg_lab.core.settings import format_setting
 from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.core.tuning import find_tuning_runs
 from effdeg_lab.show import tables
+from effdeg_lab.show.columns import format_duration, format_values, write_sweep_command
 from effdeg_lab.show.figures import pair_colors
-from effdeg_lab.show.methods import format_duration, format_values, write_sweep_command
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict
 

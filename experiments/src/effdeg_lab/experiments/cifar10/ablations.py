@@ -9,9 +9,22 @@ from effdeg_lab.core.recipe import Method, Reported
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, POOLED, SETTINGS, TUNING, WEIGHTS, make_recipe
-from effdeg_lab.show import methods as m
+from effdeg_lab.show.columns import (
+    ROUGH,
+    format_degree,
+    format_price,
+    is_rough,
+    list_accuracies,
+    list_notes,
+    list_seeds,
+    list_values,
+    make_table,
+    measure_price,
+    read_degree,
+    tested_on,
+)
 from effdeg_lab.show.figures import Label, add_grid, label_points, open_figure
-from effdeg_lab.show.methods import Methods
+from effdeg_lab.show.methods import Methods, list_all_scores
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge
 
@@ -23,7 +36,7 @@ LIMIT, SHARE = 1.25, 0.95
 
 
 @dataclass(frozen=True)
-class Prices(m.Methods):
+class Prices(Methods):
     """Compares methods by the cost of a step, relative to the first method's, and by their share of the full gain.
 
     The claim: the most accurate method that takes at most 1.25 times the plain step keeps 95% of the full gain.
@@ -53,28 +66,28 @@ class Prices(m.Methods):
     def tables(self, results: Results) -> list[Table]:
         """Return the methods by the price of their step, and their other scores."""
         methods = sorted(results.methods, key=lambda each: _price(results, each))
-        best, whole, rough = _find_best(results), self._full_gain(results), m.is_rough(results)
+        best, whole, rough = _find_best(results), self._full_gain(results), is_rough(results)
         gains = [results.difference(each) for each in methods]
         columns = {
             "": [f"{each.method.title} ★" if each is best else each.method.title for each in methods],
-            "step": [m.format_price(m.measure_price(results, each)) for each in methods],
-            **m.list_accuracies(results, methods),
+            "step": [format_price(measure_price(results, each)) for each in methods],
+            **list_accuracies(results, methods),
             "share of the full gain": [f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains],
-            "ED": [m.format_degree(m.read_degree(each)) for each in methods],
-            "values": [m.list_values(results, each) for each in methods],
-            **m.list_seeds(results, methods),
+            "ED": [format_degree(read_degree(each)) for each in methods],
+            "values": [list_values(results, each) for each in methods],
+            **list_seeds(results, methods),
         }
         full = f"The full gain is that of “{results.find(self.full).method.title}”."
         star = f"★ The most accurate at {LIMIT} times the plain step or less."
-        notes = [full, *([star] if best else []), *m.list_notes(results), *([m.ROUGH] if rough else [])]
+        notes = [full, *([star] if best else []), *list_notes(results), *([ROUGH] if rough else [])]
         bold = [(methods.index(best), column) for column in range(4)] if best and not rough else []
-        return [m.make_table(f"By price: {results.heading}", columns, notes, bold), *m.list_all_scores(results)]
+        return [make_table(f"By price: {results.heading}", columns, notes, bold), *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot accuracy against price."""
-        if len(results.done) < 2 or m.measure_price(results, results.methods[0]) is None:
+        if len(results.done) < 2 or measure_price(results, results.methods[0]) is None:
             return []
-        tested = m.tested_on(results).capitalize()
+        tested = tested_on(results).capitalize()
         caption = (
             f"{tested} accuracy against the price of a step. Dotted: {LIMIT} plain steps, {SHARE:.0%} of the gain."
         )
@@ -98,7 +111,7 @@ class Prices(m.Methods):
             axes.axvline(LIMIT, color=look.ink, ls=":", lw=1)
             if whole:
                 axes.axhline(100 * (_accuracy(plain) + SHARE * whole), color=look.ink, ls=":", lw=1)
-            axes.set(title=f"{m.tested_on(results)} accuracy, %", xlabel="time of a step, in plain steps")
+            axes.set(title=f"{tested_on(results)} accuracy, %", xlabel="time of a step, in plain steps")
             axes.margins(0.12)
             add_grid(axes, look)
             label_points(axes, labels)
@@ -106,7 +119,7 @@ class Prices(m.Methods):
 
 
 def _price(results: Results, each: MethodRuns) -> float:
-    price = m.measure_price(results, each)
+    price = measure_price(results, each)
     return math.inf if price is None else price
 
 

@@ -8,18 +8,18 @@ from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
-from effdeg_lab.show.methods import (
+from effdeg_lab.show.columns import (
     format_difference,
     format_points,
     format_price,
-    judge_difference,
     list_seeds,
     make_table,
     measure_price,
     read_curve,
     tested_on,
 )
+from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
+from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
 

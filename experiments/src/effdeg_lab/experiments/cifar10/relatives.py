@@ -13,8 +13,9 @@ from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.engine import Training, check_training, train
+from effdeg_lab.show.columns import tested_on
 from effdeg_lab.show.figures import Label, add_grid, label_ends, name_rows, open_figure, styles_of
-from effdeg_lab.show.methods import Methods, tested_on
+from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.probabilities import MEASURES, Measure, find_best
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge

@@ -11,19 +11,19 @@ import numpy as np
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.study import Study, StudyFigure
-from effdeg_lab.show.figures import name_rows, open_figure, styles_of
-from effdeg_lab.show.methods import (
+from effdeg_lab.show.columns import (
     ROUGH,
     count_seeds,
     format_difference,
     format_points,
     format_price,
     is_rough,
-    judge_difference,
     make_table,
     measure_price,
     tested_on,
 )
+from effdeg_lab.show.figures import name_rows, open_figure, styles_of
+from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
 

@@ -13,13 +13,11 @@ from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.interpolation import Point, covers
-from effdeg_lab.show.figures import Label, Style, add_grid, label_points, open_figure, styles_of
-from effdeg_lab.show.methods import (
+from effdeg_lab.show.columns import (
     format_degree,
     format_difference,
     format_points,
     format_price,
-    judge_difference,
     list_notes,
     list_seeds,
     list_values,
@@ -28,6 +26,8 @@ from effdeg_lab.show.methods import (
     read_degree,
     tested_on,
 )
+from effdeg_lab.show.figures import Label, Style, add_grid, label_points, open_figure, styles_of
+from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
 
