@@ -4,10 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from effdeg_lab.core.recipe import Method, Recipe, Reported, all_recipes, find_recipe
+    from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure, all_recipes, find_recipe
     from effdeg_lab.core.runs import Job, Run, RunFolder
     from effdeg_lab.core.settings import Settings, setting
-    from effdeg_lab.core.study import Study, StudyFigure
     from effdeg_lab.show.tables import Table
     from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -30,7 +29,7 @@ __all__ = [
     "setting",
 ]
 
-_HOMES = ("core.recipe", "core.runs", "core.settings", "core.study", "show.tables", "show.verdicts")
+_HOMES = ("core.recipe", "core.runs", "core.settings", "show.tables", "show.verdicts")
 
 
 def __getattr__(name: str) -> Any:

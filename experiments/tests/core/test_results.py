@@ -5,12 +5,10 @@ import pytest
 from scipy import stats
 from toy_results import METHODS, POOL, Toy, make_run, make_seeds
 
-from effdeg_lab.core.recipe import find_recipe
+from effdeg_lab.core.recipe import Study, find_recipe
 from effdeg_lab.core.results import Difference, Spread, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import matching
-from effdeg_lab.core.study import Study
-from effdeg_lab.core.tuning import list_choices
+from effdeg_lab.core.selection import list_choices, matching
 from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.report import report_on
 from effdeg_lab.show.verdicts import judge

@@ -169,21 +169,6 @@ def test_metrics_may_have_any_name(tmp_path, job, key):
     assert (brief.finished, brief.metrics) == (False, [{key: 0.25}])
 
 
-def test_a_record_of_format_2_is_read_and_continued(tmp_path, job):
-    job.close()
-    header, entry = map(json.loads, job.file.read_text().splitlines())
-    old = {key: value for key, value in header.items() if key != "code"} | {"format": 2}
-    lines = [old, entry["metrics"], {"failure": "no"}]
-    job.file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    run = read_run(job.file)
-    assert (run.metrics, run.failure, run.code) == ([{"epoch": 1}], "no", None)
-    job = make_job(tmp_path, code="mine")
-    assert job.start()["epoch"] == 1
-    job.finish({"test_accuracy": 0.5})
-    run = read_run(job.file)
-    assert (run.metrics, run.summary, run.failure, run.code) == ([{"epoch": 1}], {"test_accuracy": 0.5}, None, "mine")
-
-
 def test_tensors_and_arrays_are_logged_as_numbers(job):
     bad, bits = np.float32("nan"), torch.tensor(2.5, dtype=torch.bfloat16)
     job.log({

@@ -15,8 +15,7 @@ from effdeg.io import to_json
 from effdeg.plots import THEMES
 from effdeg.ranking import read_table
 from effdeg_lab.cli import _results
-from effdeg_lab.core.recipe import Method
-from effdeg_lab.core.study import StudyFigure
+from effdeg_lab.core.recipe import Method, StudyFigure
 from effdeg_lab.show.figures import open_figure
 from effdeg_lab.show.report import draw, format_code, render_page, report_on, to_dict, to_text
 
@@ -169,7 +168,7 @@ def call(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for run in [*runs, *(make_run(POOL, "plain", 0.8 + point["lr"], **point) for point in POOL.points())]:
         header = {key: getattr(run, key) for key in ("recipe", "method", "kind", "settings", "environment")}
-        lines = [{"format": 2, **header}, *run.metrics, {"summary": run.summary}]
+        lines = [{"format": 3, **header}, *({"metrics": entry} for entry in run.metrics), {"summary": run.summary}]
         file = tmp_path / "effdeg-runs" / run.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{to_json(line)}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""What an experiment is: settings, the methods it compares, what the paper found, and how it is tuned and repeated."""
+"""What an experiment is: settings, methods, what the paper found, how it is tuned and repeated, and what it shows."""
 
 import importlib
 import pkgutil
@@ -8,13 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from effdeg.io import find_code
 from effdeg_lab.core.code_hash import hash_code
-from effdeg_lab.core.runs import Job
+from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, suggest
-from effdeg_lab.core.study import Study
+from effdeg_lab.show.tables import Table
+from effdeg_lab.show.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 from effdeg_lab.data import check_all
 
 SMOKE = "@smoke"
@@ -42,6 +46,51 @@ class Method:
     changes: Mapping[str, Any] = field(default_factory=dict)  # to the recipe's settings
     paper: Reported | None = None
     tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # the values to try; until then, see changes
+
+
+@dataclass(frozen=True)
+class StudyFigure:
+    """A figure that can be drawn in either theme, and its caption."""
+
+    name: str
+    caption: str
+    draw: "Callable[[str], Figure]"
+
+
+class Study:
+    """Turns the runs of a recipe into a verdict on its claim, tables and figures, which people interpret.
+
+    It states its claim as a small function from numbers to a verdict with an interval. Its methods are called only with
+    ``Results`` in which something was run.
+    """
+
+    needs: ClassVar[str | None] = None  # a number that every good run has; runs without it are left out
+    needs_all: ClassVar[bool] = True  # whether the claim is not decided if some runs failed; a pool can do without them
+
+    def judge(self, results: Any) -> Verdict:
+        """Judge the claim, which is not decided as long as some runs of a method have failed."""
+        verdict = self.claim(results) if results.done else Verdict("not run")
+        failed = "; ".join(filter(None, (each.describe_failed() for each in results.methods)))
+        if not failed:
+            return verdict
+        decides = self.needs_all and verdict.word in {"holds", "does not hold"}
+        return replace(verdict, word="not decided" if decides else verdict.word, reason=verdict.reason or failed)
+
+    def claim(self, results: Any) -> Verdict:
+        """Judge the claim."""
+        return Verdict("no claim")
+
+    def tables(self, results: Any) -> list[Table]:
+        """Return the tables, the most important first."""
+        return []
+
+    def figures(self, results: Any) -> list[StudyFigure]:
+        """Return the figures, the most important first; only their ``draw`` may import matplotlib."""
+        return []
+
+    def headline(self, run: Run) -> str:
+        """Summarize a finished run in a few words."""
+        return "finished"
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,16 @@ from scipy.stats import t as student
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import get_position, group_runs, matching, read_settings
+from effdeg_lab.core.selection import (
+    Choice,
+    find_tuning_runs,
+    get_position,
+    group_runs,
+    list_choices,
+    matching,
+    read_settings,
+)
 from effdeg_lab.core.settings import format_setting
-from effdeg_lab.core.tuning import Choice, find_tuning_runs, list_choices
 
 # Settings of scale that change only what a run records, not how it ends.
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}

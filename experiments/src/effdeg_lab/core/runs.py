@@ -2,8 +2,8 @@
 
 ``RUNS/<recipe>/<method>-<seed>….jsonl`` holds the results of a run. Its first line has the settings and the
 environment. Every further line has one key: ``metrics`` for an evaluation, and on the last line ``summary`` if the run
-is finished, ``failure`` or ``stopped``. In format 2, metrics had a line of their own without that key. The folder of
-the same name holds what only this machine needs: checkpoints, weights and the log.
+is finished, ``failure`` or ``stopped``. The folder of the same name holds what only this machine needs: checkpoints,
+weights and the log.
 """
 
 import errno
@@ -122,11 +122,9 @@ def read_run(file: Path, *, brief: bool = False) -> Run:
         if not lines:
             raise ValueError("it is empty, or its first line is not complete")
         header, *entries = (_parse(number, line) for number, line in enumerate(lines, start=1))
-        if header["format"] not in (2, FORMAT):
+        if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']!r}; expected {FORMAT}")
         known = {key: header[key] for key in ("recipe", "method", "kind", "settings", "environment")}
-        if header["format"] == 2:
-            entries = [entry if entry.keys() in _ENDS else {"metrics": entry} for entry in entries]
         if unknown := [entry for entry in entries if entry.keys() not in ({"metrics"}, *_ENDS)]:
             raise ValueError(f"a line has the keys {', '.join(unknown[0])}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:

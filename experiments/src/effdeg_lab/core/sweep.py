@@ -17,9 +17,9 @@ from effdeg.io import describe_install
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
 from effdeg_lab.core.runs import Run, RunFolder, StoppedError
+from effdeg_lab.core.selection import list_choices
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
-from effdeg_lab.core.tuning import list_choices
 from effdeg_lab.core.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace
 
 _SAME_TIME = 0.05  # training times count as equal if they differ by less than this fraction

@@ -24,11 +24,10 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import proxies
 from effdeg.baselines import method
-from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.evaluation import fit_trace
 from effdeg_lab.engine.examples import Split

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
-from effdeg_lab.core.recipe import Method
+from effdeg_lab.core.recipe import Method, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
 from effdeg_lab.show.columns import (
     format_degree,

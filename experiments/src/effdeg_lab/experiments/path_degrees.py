@@ -16,11 +16,10 @@ from torch import Tensor
 import effdeg
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.core.progress import progress_bar
-from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.experiments.polynomials import EXAMPLES_PER_PATH, estimate_mean
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of

@@ -18,11 +18,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import effdeg
 from effdeg_lab.core.progress import progress_bar
-from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.show.columns import format_duration
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure

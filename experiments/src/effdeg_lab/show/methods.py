@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
+from effdeg_lab.core.recipe import Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.show.columns import (
     DEGREE,
     ROUGH,

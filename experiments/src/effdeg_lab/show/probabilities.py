@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
-from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.show.figures import Style, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 

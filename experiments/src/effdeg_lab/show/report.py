@@ -13,13 +13,11 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from effdeg.io import render_html
-from effdeg_lab.core.recipe import SMOKE_NOTE, Method, Recipe
+from effdeg_lab.core.recipe import SMOKE_NOTE, Method, Recipe, StudyFigure
 from effdeg_lab.core.results import Results, collect, list_others
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import matching
+from effdeg_lab.core.selection import find_tuning_runs, matching
 from effdeg_lab.core.settings import format_setting
-from effdeg_lab.core.study import StudyFigure
-from effdeg_lab.core.tuning import find_tuning_runs
 from effdeg_lab.show import tables
 from effdeg_lab.show.columns import format_duration, format_values, write_sweep_command
 from effdeg_lab.show.figures import pair_colors

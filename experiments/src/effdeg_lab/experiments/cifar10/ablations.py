@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from effdeg_lab.core.recipe import Method, Reported
+from effdeg_lab.core.recipe import Method, Reported, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
-from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, POOLED, SETTINGS, TUNING, WEIGHTS, make_recipe
 from effdeg_lab.show.columns import (
     ROUGH,

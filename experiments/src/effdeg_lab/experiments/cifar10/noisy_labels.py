@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from effdeg_lab.core.recipe import Method
+from effdeg_lab.core.recipe import Method, Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
 from effdeg_lab.show.columns import (
     format_difference,

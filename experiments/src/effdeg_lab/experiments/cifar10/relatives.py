@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.recipe import Method, Recipe, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
-from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.show.columns import tested_on
 from effdeg_lab.show.figures import Label, add_grid, label_ends, name_rows, open_figure, styles_of

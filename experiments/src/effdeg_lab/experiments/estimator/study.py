@@ -18,11 +18,10 @@ import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measure import IllConditionedFit
 from effdeg_lab.core.progress import progress_bar
-from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, setting
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.experiments.estimator.known_functions import KnownFunction, make_kinks, make_polynomial, make_sine
 from effdeg_lab.show.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from effdeg_lab.core.recipe import Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.show.columns import (
     ROUGH,
     count_seeds,

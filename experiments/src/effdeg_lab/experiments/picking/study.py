@@ -18,10 +18,9 @@ from scipy.stats import kendalltau, rankdata
 
 from effdeg.pools import estimate_errors
 from effdeg.proxies import larger_is_better
-from effdeg_lab.core.recipe import all_recipes
+from effdeg_lab.core.recipe import Study, StudyFigure, all_recipes
 from effdeg_lab.core.results import Results, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.observation import COPIES, DEGREES, decode
 from effdeg_lab.show.figures import name_rows, open_figure
 from effdeg_lab.show.tables import NOTHING, Table

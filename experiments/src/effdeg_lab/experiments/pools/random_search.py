@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from effdeg.ranking import Ranking, Statistic, rank
+from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.core.results import Results
-from effdeg_lab.core.study import StudyFigure
 from effdeg_lab.experiments.pools.study import (
     EXPLAINED,
     REFERENCE,

@@ -11,10 +11,9 @@ import pandas as pd
 
 from effdeg.proxies import larger_is_better
 from effdeg.ranking import Ranking, Score, Statistic, rank
-from effdeg_lab.core.recipe import Recipe
+from effdeg_lab.core.recipe import Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.show.tables import NOTHING, Table, to_sentence
 from effdeg_lab.show.verdicts import Verdict, judge
 

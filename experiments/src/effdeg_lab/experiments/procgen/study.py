@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from effdeg_lab.core.recipe import Study, StudyFigure
 from effdeg_lab.core.results import Results, Spread
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.show.columns import format_difference, format_price, list_seeds, make_table, measure_price, read_curve
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from effdeg_lab.core.recipe import Reported
+from effdeg_lab.core.recipe import Reported, Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.runs import Run, RunFolder
-from effdeg_lab.core.study import Study, StudyFigure
 from effdeg_lab.engine.interpolation import Point, covers
 from effdeg_lab.show.columns import (
     format_degree,
