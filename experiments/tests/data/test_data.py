@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from engine_runs import carry_out, small
 
-from effdeg_lab.data import MADE_UP, SIZES, check, layouts, load
+from effdeg_lab.data import DATA_SETS, MADE_UP, DataSet, Labeled, Size, check, get_size, layouts, load
+from effdeg_lab.engine import check_training
 from effdeg_lab.models.made_up import draw, encode, write, write_batches, write_binary, write_human_arrays, write_idx
 
 USERS_CACHE = os.environ.get("EFFDEG_CACHE")
@@ -117,8 +119,31 @@ def test_digits_need_no_folder_and_are_always_split_alike():
     loaded = load("digits", None)
     assert loaded.fingerprint() == "5cc535a3d4a36d71"
     assert (loaded.train_inputs.shape, loaded.test_inputs.shape) == ((797, 64), (1000, 64))
-    assert SIZES["digits"] == (797, 1000, (64,), 10)
+    assert get_size("digits") == (797, 1000, (64,), 10)
     assert (loaded.classes, loaded.mean, loaded.std) == (10, (), ())
+
+
+def test_a_new_data_set_is_one_entry(tmp_path, monkeypatch):
+    x, y = torch.rand(20, 5), torch.arange(20) % 2
+
+    def find(folder, pixels):
+        if not (folder / "tiny.txt").exists():
+            raise FileNotFoundError("tiny.txt was not found.")
+        return lambda: Labeled(x, y, x[:10], y[:10], classes=2)
+
+    monkeypatch.setitem(DATA_SETS, "tiny", DataSet(find, "https://example.org", Size(20, 10, (5,), 2)))
+    with pytest.raises(FileNotFoundError, match=r"tiny is published: https://example\.org"):
+        check("tiny", tmp_path)
+    (tmp_path / "tiny.txt").touch()
+    settings = small(data="tiny", limit=None, batch=10)
+    check_training([settings], tmp_path)
+    with pytest.raises(ValueError, match="limit=30 is more than the 20 training examples"):
+        check_training([settings.change({"limit": 30})], tmp_path)
+    assert carry_out(tmp_path / "runs", settings, data=tmp_path).summary["train_examples"] == 20
+    (tmp_path / MADE_UP).unlink()
+    monkeypatch.setitem(DATA_SETS, "tiny", DATA_SETS["tiny"]._replace(size=Size(21, 10, (5,), 2)))
+    with pytest.raises(ValueError, match="has 20 training and 10 test examples of 5 in 2 classes; expected 21"):
+        load("tiny", tmp_path)
 
 
 @pytest.mark.parametrize("examples", [SMALL, GRAY])

@@ -23,7 +23,19 @@ from effdeg_lab.data.pacs import find_photos
 from effdeg_lab.data.shapes import find_cue_conflict
 from effdeg_lab.data.sources import HUB, explain_missing
 
-__all__ = ["CIFAR10N", "DATA_SETS", "MADE_UP", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
+__all__ = [
+    "CIFAR10N",
+    "DATA_SETS",
+    "MADE_UP",
+    "DataSet",
+    "ImageSet",
+    "Labeled",
+    "Size",
+    "check",
+    "check_all",
+    "get_size",
+    "load",
+]
 
 Load = Callable[[], Labeled | ImageSet]
 
@@ -93,8 +105,6 @@ DATA_SETS = {
     ),
 }
 """The data sets that are read from the data folder, by name."""
-SIZES = {"digits": Size(797, 1_000, (64,), 10)} | {name: each.size for name, each in DATA_SETS.items() if each.size}
-"""The sizes of published data sets, by name."""
 MADE_UP = "made-up.txt"
 """A file that marks a data folder as made up, so that its data sets may have any size."""
 
@@ -110,6 +120,11 @@ def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled |
     with images of many sizes are decoded to ``pixels`` a side; others keep their size.
     """
     return _find_or_explain(name, folder, pixels)()
+
+
+def get_size(name: str) -> Size | None:
+    """Return the size of a published data set, without reading it; None if it is not known."""
+    return Size(797, 1_000, (64,), 10) if name == "digits" else DATA_SETS[name].size if name in DATA_SETS else None
 
 
 def check(name: str, folder: Path | None) -> None:
@@ -150,12 +165,13 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
 
 def _check_size(name: str, folder: Path, data: Labeled | ImageSet) -> Labeled | ImageSet:
     """Return a published data set; raise if it has another size, unless the folder is made up."""
-    if name not in SIZES or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
+    expected = get_size(name)
+    if expected is None or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
         return data
     found = Size(len(data.train_labels), len(data.test_labels), tuple(data.train_inputs.shape[1:]), data.classes)
-    if found != SIZES[name]:
+    if found != expected:
         raise ValueError(
-            f"{name} in {folder} has {found}; expected {SIZES[name]}. Download it again or, if these are other data, "
+            f"{name} in {folder} has {found}; expected {expected}. Download it again or, if these are other data, "
             "name their file or folder: --set data=PATH."
         )
     return data
