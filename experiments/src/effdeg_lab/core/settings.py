@@ -42,6 +42,11 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
+def unnamed(default: Any, about: str, **bounds: Any) -> Any:
+    """Declare a field of scale that is not part of the names of runs."""
+    return setting(default, about, scale=True, named=False, **bounds)
+
+
 def _read_defaults(kind: Any) -> dict[str, Any]:
     return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from effdeg.proxies import check_names
-from effdeg_lab.core.settings import MOST_NODES, Settings, check_fit, check_pairs, setting
+from effdeg_lab.core.settings import MOST_NODES, Settings, check_fit, check_pairs, setting, unnamed
 from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
 
@@ -94,11 +94,9 @@ class Training(Settings):
         "resized-crop-flip-randaugment",
     ] = setting("crop-flip", "random changes of the training images")
     crop_scale: float = setting(0.08, "the smallest share of the area that a resized crop covers", above=0, most=1)
-    precision: Literal["float32", "bf16"] = setting(
-        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
-    )
-    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
-    fused: bool = setting(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16", scale=True, named=False)
+    precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
+    compile: bool = unnamed(True, "compile the training step, on a GPU")
+    fused: bool = unnamed(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16")
     weight: float | None = setting(None, "of the penalty (λ); by default the regularizer's own", least=0)
     second_weight: float = setting(1.0, "of the second of two penalties, times the weight", least=0)
     ramp: float = setting(1 / 3, "share of training in which the weight rises along a sine", least=0, most=1)
@@ -134,50 +132,28 @@ class Training(Settings):
     # cuts: an example and itself with a random part of another, the label mixed by area. balanced: the same with a part
     # and with the rest; the larger effective degree counts. Only data and cuts have labels.
     ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = setting("data", "what the paths join")
-    evaluate_every: int = setting(10, "epochs between evaluations", scale=True, named=False, least=1, smoke=1)
-    measure_every: int = setting(
-        0,
-        "epochs between rough measurements of the effective degree; 0: only at the end",
-        scale=True,
-        named=False,
-        least=0,
-        smoke=1,
+    evaluate_every: int = unnamed(10, "epochs between evaluations", least=1, smoke=1)
+    measure_every: int = unnamed(
+        0, "epochs between rough measurements of the effective degree; 0: only at the end", least=0, smoke=1
     )
-    measure_paths: int = setting(400, "paths of the measurement at the end", scale=True, named=False, least=2, smoke=4)
-    measure_nodes: int = setting(
-        200, "nodes on each of these paths", scale=True, named=False, most=MOST_NODES, smoke=24
-    )
-    measure_degree: int = setting(40, "the highest degree fitted along them", scale=True, named=False, smoke=12)
+    measure_paths: int = unnamed(400, "paths of the measurement at the end", least=2, smoke=4)
+    measure_nodes: int = unnamed(200, "nodes on each of these paths", most=MOST_NODES, smoke=24)
+    measure_degree: int = unnamed(40, "the highest degree fitted along them", smoke=12)
     # How closely does 4/3 follow the main measurement?
-    measure_also: tuple[str, ...] = setting(
+    measure_also: tuple[str, ...] = unnamed(
         (),
         "other nodes/degree to measure with, along the same pairs",
-        scale=True,
-        named=False,
         smoke=lambda several: tuple(each for each in several if parse_nodes_and_degree(each)[1] < 10),
     )
-    measure_components: tuple[int, ...] = setting(
-        (), "numbers of principal components to also measure with", scale=True, named=False
-    )
+    measure_components: tuple[int, ...] = unnamed((), "numbers of principal components to also measure with")
     # Needs data with known wrong labels.
-    suspect: int = setting(
-        0, "training examples whose labels are scored at evaluations", scale=True, named=False, least=0, smoke=16
-    )
-    proxies: tuple[str, ...] = setting(
-        (), "proxies evaluated at the end; all for all", scale=True, named=False, smoke=_keep_one_of_each
-    )
+    suspect: int = unnamed(0, "training examples whose labels are scored at evaluations", least=0, smoke=16)
+    proxies: tuple[str, ...] = unnamed((), "proxies evaluated at the end; all for all", smoke=_keep_one_of_each)
     # The effective degree is always measured on test examples.
-    test_proxies: tuple[LabelFree, ...] = setting(
-        (), "proxies without labels, evaluated on test examples", scale=True, named=False
-    )
+    test_proxies: tuple[LabelFree, ...] = unnamed((), "proxies without labels, evaluated on test examples")
     # And of their changed copies; weights are not kept then, and nothing else is measured.
-    observe: int = setting(
-        0,
-        "test examples of which predictions are kept, to choose among networks",
-        scale=True,
-        named=False,
-        least=0,
-        smoke=24,
+    observe: int = unnamed(
+        0, "test examples of which predictions are kept, to choose among networks", least=0, smoke=24
     )
 
     @property

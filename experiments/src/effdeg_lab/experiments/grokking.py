@@ -27,7 +27,7 @@ from effdeg.baselines import method
 from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Job, Run
-from effdeg_lab.core.settings import Settings, check_fit, setting
+from effdeg_lab.core.settings import Settings, check_fit, setting, unnamed
 from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.evaluation import fit_trace
 from effdeg_lab.engine.examples import Split
@@ -69,10 +69,10 @@ class Grokking(Settings):
     depth: int = setting(2, "its blocks", least=1, smoke=1)
     steps: int = setting(100_000, "training steps", scale=True, least=1, smoke=10)
     # Half of them evenly spaced in the logarithm of the step, half in the step.
-    evaluations: int = setting(200, "evaluations during training", scale=True, named=False, least=2, smoke=4)
-    measure_paths: int = setting(200, "paths of a measurement", scale=True, named=False, least=2, smoke=8)
-    measure_nodes: int = setting(64, "nodes on each of them", scale=True, named=False, smoke=16)
-    measure_degree: int = setting(40, "the highest degree fitted", scale=True, named=False, least=1, smoke=8)
+    evaluations: int = unnamed(200, "evaluations during training", least=2, smoke=4)
+    measure_paths: int = unnamed(200, "paths of a measurement", least=2, smoke=8)
+    measure_nodes: int = unnamed(64, "nodes on each of them", smoke=16)
+    measure_degree: int = unnamed(40, "the highest degree fitted", least=1, smoke=8)
 
     def check(self) -> None:
         """Raise ``ValueError`` if the values do not fit together."""

@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 from effdeg import Penalty, changes
 from effdeg.baselines import R3F, Method, RDrop, mixup
 from effdeg_lab.core.runs import CannotStackError, Job, StoppedError
-from effdeg_lab.core.settings import MOST_NODES, Settings, check_pairs, setting
+from effdeg_lab.core.settings import MOST_NODES, Settings, check_pairs, setting, unnamed
 from effdeg_lab.data.sentences import load_task
 from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.engine.examples import count_examples
@@ -71,21 +71,12 @@ class FineTuning(Settings):
     point_dropout: bool = setting(True, "also apply dropout at the points of paths")
     masks: Literal["either", "both"] = setting("either", "at points: positions that either text has, or both have")
     similar_lengths: bool = setting(False, "join texts that are next to each other in length")
-    precision: Literal["float32", "bf16"] = setting(
-        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
-    )
-    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
+    precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
+    compile: bool = unnamed(True, "compile the training step, on a GPU")
     # Those of hundreds of encoders fill a disk.
-    keep_weights: bool = setting(False, "keep the trained weights", scale=True, named=False)
+    keep_weights: bool = unnamed(False, "keep the trained weights")
     # And of copies of which a tenth of the tokens is replaced.
-    observe: int = setting(
-        0,
-        "dev examples of which predictions are kept, to choose among encoders",
-        scale=True,
-        named=False,
-        least=0,
-        smoke=24,
-    )
+    observe: int = unnamed(0, "dev examples of which predictions are kept, to choose among encoders", least=0, smoke=24)
 
     def stack_key(self) -> str:
         """Return a hash of everything but the seed."""

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from effdeg_lab.core.runs import Job
-from effdeg_lab.core.settings import Settings, check_fit, setting
+from effdeg_lab.core.settings import Settings, check_fit, setting, unnamed
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop
 from effdeg_lab.data.layouts import explain_errors, find_shards
 from effdeg_lab.data.sources import explain_missing
@@ -33,9 +33,9 @@ class Foreign(Settings):
     data: str = setting(
         "val5", "a folder of DIR with val-*.parquet, validation images of ImageNet", smoke=lambda _: "foreign"
     )
-    observe: int = setting(2000, "images of which predictions are kept", scale=True, named=False, least=2, smoke=24)
-    measure_paths: int = setting(100, "paths of each kind", scale=True, named=False, least=2, smoke=4)
-    measure_nodes: int = setting(64, "nodes on each path", scale=True, named=False, smoke=24)
+    observe: int = unnamed(2000, "images of which predictions are kept", least=2, smoke=24)
+    measure_paths: int = unnamed(100, "paths of each kind", least=2, smoke=4)
+    measure_nodes: int = unnamed(64, "nodes on each path", smoke=24)
 
     def check(self) -> None:
         """Raise ``ValueError`` if there are too few nodes for the lowest degree."""

@@ -23,7 +23,7 @@ from torch.distributions import Beta
 from effdeg import Penalty, SineRamp
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.runs import Job, StoppedError
-from effdeg_lab.core.settings import MOST_NODES, Settings, setting
+from effdeg_lab.core.settings import MOST_NODES, Settings, setting, unnamed
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, GpuLock, shares_gpu, tune_kernels
 from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
 from effdeg_lab.experiments.procgen.games import ACTIONS, TRAINING, UNSEEN, Levels, import_backend
@@ -39,8 +39,8 @@ class PPO(Settings):
     """The settings of one run: cleanrl's, with mixreg's number of games, and the paper's for the penalty."""
 
     game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = setting("starpilot", "the game of Procgen")
-    backend: Literal["procgen", "envpool", "toy"] = setting(
-        "procgen", "the package that plays it; toy: a built-in game", scale=True, named=False, smoke=lambda _: "toy"
+    backend: Literal["procgen", "envpool", "toy"] = unnamed(
+        "procgen", "the package that plays it; toy: a built-in game", smoke=lambda _: "toy"
     )
     steps: int = setting(50_000_000, "of all games together", scale=True, least=1, smoke=128)
     games: int = setting(128, "games played in parallel", least=2, smoke=8)
@@ -63,13 +63,11 @@ class PPO(Settings):
     degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
     components: int | None = setting(3, "principal components of the action probabilities", least=1)
     anchor: Literal["none", "self"] = setting("none", "the values at the ends of paths")
-    evaluate_every: int = setting(1_000_000, "steps between log entries", scale=True, named=False, least=1, smoke=64)
-    episodes: int = setting(500, "at least this many are played at the end", scale=True, named=False, least=1, smoke=8)
-    precision: Literal["float32", "bf16"] = setting(
-        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
-    )
-    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
-    fused: bool = setting(True, "convolutions by our kernels, on a GPU in bf16", scale=True, named=False)
+    evaluate_every: int = unnamed(1000000, "steps between log entries", least=1, smoke=64)
+    episodes: int = unnamed(500, "at least this many are played at the end", least=1, smoke=8)
+    precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
+    compile: bool = unnamed(True, "compile the training step, on a GPU")
+    fused: bool = unnamed(True, "convolutions by our kernels, on a GPU in bf16")
 
     @property
     def batch(self) -> int:
