@@ -342,7 +342,7 @@ def test_a_worker_that_waits_is_ended_in_order(folder):
     worker.end()
     assert worker.process.exitcode == 128 + signal.SIGTERM
     planned = workers.Planned("plain", Toy(), "final")
-    assert worker.place.bury(planned, worker.process.exitcode).ending == "stopped"
+    assert worker.place.record_death(planned, worker.process.exitcode).ending == "stopped"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

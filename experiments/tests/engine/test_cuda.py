@@ -413,9 +413,7 @@ def test_batches_from_files_are_those_of_a_cpu_and_a_run_waits_for_them(tmp_path
         ("tiny-imagenet-vit", "mixup", {"compile": False}),
     ],
 )
-def test_recipes_of_imagenet_are_streamed_or_resident_compiled_and_captured(
-    tmp_path, monkeypatch, name, method, changes
-):
+def test_recipes_of_imagenet_are_compiled_and_captured(tmp_path, monkeypatch, name, method, changes):
     monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EFFDEG_DECODERS", "2")
     data, settings = test_imagenet.write_data(tmp_path / "data"), test_imagenet.shorten(name, method).change(changes)

@@ -162,7 +162,7 @@ class Workplace:
                 ended.append(Ended(each, "failed", _get_last_line(failure)))
         return ended
 
-    def bury(self, planned: Planned, how: str | int | None) -> Ended:
+    def record_death(self, planned: Planned, how: str | int | None) -> Ended:
         """Record a run whose process died, given the reason or the exit code."""
         _, job = self.open(planned)
         if (known := job.read()) and known.finished:
@@ -238,7 +238,7 @@ class _Worker:
             ended: list[Ended] = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(GRACE)
-            ended = [self.place.bury(each, self.process.exitcode) for each in planned]
+            ended = [self.place.record_death(each, self.process.exitcode) for each in planned]
         # A CUDA error, for example, breaks everything that follows in the same process.
         if any(each.ending == "failed" for each in ended):
             self.process.terminate()
@@ -329,7 +329,7 @@ class RayPool:
         try:
             return [Ended(*ended) for ended in self._ray.get(task)]
         except Exception as error:  # the process died or could not import the run, whose own errors are return values
-            return [self._place.bury(each, _get_last_line(error)) for each in planned]
+            return [self._place.record_death(each, _get_last_line(error)) for each in planned]
 
 
 def _check_address(address: str) -> None:

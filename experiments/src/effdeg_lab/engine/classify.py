@@ -48,10 +48,10 @@ def train(settings: Training, job: Job) -> None:
     task = make_task(settings, examples, model)
     with open_loop(task, job) as loop:
         loop.start(data.fingerprint())
-        with loop.turn:
+        with loop.gpu_lock:
             loop.train()
             summary = summarize(loop, task, examples, settings)
-        # Not within the turn: proxies take long, and leave much of a GPU to the next run.
+        # Without the lock: proxies take long, and leave much of a GPU to the next run.
         finish(loop, task, examples, job, summary)
 
 

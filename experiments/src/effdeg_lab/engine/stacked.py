@@ -97,7 +97,7 @@ def _train(members: list[Member], end: Callable[[Member], None]) -> None:
         stack = StackedStep([member.task for member in members], [member.group for member in members])
         for penalized in members[0].kinds:
             stack.compile(penalized=penalized)  # needs the GPU only for moments
-    with closing(stack), members[0].turn:
+    with closing(stack), members[0].gpu_lock:
         with _or_alone(members):
             for penalized in members[0].kinds:
                 stack.capture(penalized=penalized)
