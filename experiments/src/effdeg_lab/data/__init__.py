@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,6 +109,7 @@ MADE_UP = "made-up.txt"
 """A file that marks a data folder as made up, so that its data sets may have any size."""
 
 
+@lru_cache(maxsize=1)  # decoding can take longer than a run, and those of a sweep have the same data
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
