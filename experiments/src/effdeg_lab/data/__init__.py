@@ -35,6 +35,7 @@ __all__ = [
     "check_all",
     "get_size",
     "load",
+    "load_shared",
 ]
 
 Load = Callable[[], Labeled | ImageSet]
@@ -109,7 +110,6 @@ MADE_UP = "made-up.txt"
 """A file that marks a data folder as made up, so that its data sets may have any size."""
 
 
-@lru_cache(maxsize=1)  # decoding can take longer than a run, and those of a sweep have the same data
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
@@ -121,6 +121,10 @@ def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled |
     with images of many sizes are decoded to ``pixels`` a side; others keep their size.
     """
     return _find_or_explain(name, folder, pixels)()
+
+
+# Decoding can take longer than a run, and those of a sweep have the same data.
+load_shared = lru_cache(maxsize=1)(load)
 
 
 def get_size(name: str) -> Size | None:

@@ -14,7 +14,8 @@ import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
 from effdeg_lab.core.runs import Job, get_rank_and_size
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data import ImageSet, load
+from effdeg_lab.data import ImageSet
+from effdeg_lab.data import load_shared as load
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.finetuning import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.flat import is_matrix

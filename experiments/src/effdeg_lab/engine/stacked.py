@@ -19,7 +19,7 @@ from torch.func import functional_call, vmap
 
 import effdeg_lab.engine.loop as looping
 from effdeg_lab.core.runs import CannotStackError, Job, StoppedError
-from effdeg_lab.data import load
+from effdeg_lab.data import load_shared as load
 from effdeg_lab.engine.classify import check_network, finish, make_network, make_task, summarize
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.regularizers import make_regularizer
