@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from effdeg.plots import open_figure
-from effdeg_lab.figures import add_grid, styles_of
-from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Run
+from effdeg_lab.core.results import MethodRuns, Results
+from effdeg_lab.core.runs import Run
+from effdeg_lab.show.figures import add_grid, styles_of
 
 # Columns of the figure.
 METHODS = ("plain", "mixup", "ed")

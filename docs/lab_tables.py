@@ -16,11 +16,12 @@ from which_model import keep_fitted
 
 from effdeg.pools import rank, read_table
 from effdeg_lab import RunFolder, Table, Verdict, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect, list_others
-from effdeg_lab.runs import Run
-from effdeg_lab.selection import matching
-from effdeg_lab.studies.methods import count_seeds, format_duration
-from effdeg_lab.studies.pool import (
+from effdeg_lab.core.results import Results, collect, list_others
+from effdeg_lab.core.runs import Run
+from effdeg_lab.core.selection import matching
+from effdeg_lab.experiments.cifar10.relatives import find_lead, format_lead
+from effdeg_lab.experiments.pools.random_search import FITS
+from effdeg_lab.experiments.pools.study import (
     DEGREES,
     RANDOM_PIXELS,
     REFERENCE,
@@ -29,12 +30,11 @@ from effdeg_lab.studies.pool import (
     ModelPool,
     read_pool,
 )
-from effdeg_lab.studies.probabilities import MEASURES
-from effdeg_lab.studies.random_pool import FITS
-from effdeg_lab.studies.relatives import find_lead, format_lead
-from effdeg_lab.studies.returns import make_figure
-from effdeg_lab.studies.shifts import Shifts
-from effdeg_lab.tables import escape_markdown, to_markdown, to_sentence
+from effdeg_lab.experiments.procgen.study import make_figure
+from effdeg_lab.experiments.shifts.study import Shifts
+from effdeg_lab.show.columns import count_seeds, format_duration
+from effdeg_lab.show.probabilities import MEASURES
+from effdeg_lab.show.tables import escape_markdown, to_markdown, to_sentence
 
 RESULTS = Path(__file__).parent.parent / "results"
 # The measures that effective degrees are compared with in the README, each at several radii or percentiles.

@@ -35,9 +35,9 @@ from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
 from effdeg.pools import Ranking, Statistic, rank, read_table
 from effdeg.proxies import larger_is_better
-from effdeg_lab.studies.random_pool import RandomPool
-from effdeg_lab.studies.returns import make_figure
-from effdeg_lab.studies.shifts import Shifts
+from effdeg_lab.experiments.pools.random_search import RandomPool
+from effdeg_lab.experiments.procgen.study import make_figure
+from effdeg_lab.experiments.shifts.study import Shifts
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"

@@ -12,10 +12,10 @@ from pathlib import Path
 import lab_tables
 
 from effdeg_lab import Recipe, Table, all_recipes
-from effdeg_lab.report import Report, draw, list_tables, report_on, write_table_command
-from effdeg_lab.results import Results
-from effdeg_lab.studies.methods import write_sweep_command
-from effdeg_lab.tables import escape_markdown, to_markdown
+from effdeg_lab.core.results import Results
+from effdeg_lab.show.columns import write_sweep_command
+from effdeg_lab.show.report import Report, draw, list_tables, report_on, write_table_command
+from effdeg_lab.show.tables import escape_markdown, to_markdown
 
 DOCS = Path(__file__).parent
 INDEX = DOCS / "paper.md"

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from effdeg import Penalty, baselines
 from effdeg.baselines._mixup import draw_shares
 from effdeg.plots import Theme, open_figure
-from effdeg_lab.figures import add_grid
+from effdeg_lab.show.figures import add_grid
 
 NAME = "relatives"
 _BATCH = 8

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from effdeg.plots import open_figure
-from effdeg_lab.figures import add_grid
+from effdeg_lab.show.figures import add_grid
 
 RECORD = Path(__file__).parent.parent / "results" / "benchmarks" / "gpu.json"
 NAME = "step-profile"

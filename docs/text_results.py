@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from effdeg_lab.results import MethodRuns, Results
-from effdeg_lab.runs import Run
-from effdeg_lab.studies.methods import count_seeds, format_difference, format_points
-from effdeg_lab.studies.text import count_exceptions
-from effdeg_lab.tables import escape_markdown
+from effdeg_lab.core.results import MethodRuns, Results
+from effdeg_lab.core.runs import Run
+from effdeg_lab.experiments.glue.study import count_exceptions
+from effdeg_lab.show.columns import count_seeds, format_difference, format_points
+from effdeg_lab.show.tables import escape_markdown
 
 
 def make_table(several: Sequence[Results]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from effdeg.pools import Ranking, Score
-from effdeg_lab.studies.pool import REFERENCE, correlate_given_training
-from effdeg_lab.studies.random_pool import FITS, rank_within
+from effdeg_lab.experiments.pools.random_search import FITS, rank_within
+from effdeg_lab.experiments.pools.study import REFERENCE, correlate_given_training
 
 Models = Sequence[Mapping[str, Any]]
 # Models with equal values of these are replicates: weight decay hardly moves the gap of the two pools of the paper.

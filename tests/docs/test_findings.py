@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from effdeg_lab import find_recipe
-from effdeg_lab.studies.random_pool import rank_within
+from effdeg_lab.experiments.pools.random_search import rank_within
 
 ROOT = Path(__file__).parents[2]
 

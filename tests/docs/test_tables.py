@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from effdeg_lab import Run, find_recipe
-from effdeg_lab.results import collect
+from effdeg_lab.core.results import collect
 
 ROOT = Path(__file__).parents[2]
 
