@@ -178,7 +178,7 @@ def test_the_lab_uses_only_public_names():
         ("def late():\n    import effdeg._utils.checks", ["effdeg._utils.checks"]),
         ("from effdeg import _utils", ["effdeg._utils"]),
         ("import effdeg\neffdeg._utils", ["effdeg._utils"]),
-        ("from effdeg_lab.runs import Run", []),
+        ("from effdeg_lab.core.runs import Run", []),
     ],
 )
 def test_a_private_name_is_found(code, found):
