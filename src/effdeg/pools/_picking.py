@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
 from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples, reads_all
+from effdeg._models.examples import as_examples, keeps_order
 from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
 from effdeg._models.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
@@ -199,7 +198,7 @@ def _open_folder(folder: Path) -> Path:
 
 def _check_order(data: Any) -> None:
     """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
-    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and not reads_all(data):
+    if not keeps_order(data):
         raise ValueError(
             "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
             "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
