@@ -121,3 +121,18 @@ def test_underscores_in_numbers_are_refused(name):
     """Python reads 1_0 as 10."""
     with pytest.raises(ValueError, match="is not of the form"):
         changes.parse(name)
+
+
+def test_short_texts_keep_their_first_token_and_their_padding():
+    ids, lengths = torch.arange(1, 8).repeat(4, 1), torch.tensor([[1], [2], [3], [7]])
+    mask = (torch.arange(7) < lengths).long()
+    dropped = changes.drop_tokens(0.9)({"input_ids": ids, "attention_mask": mask})["input_ids"] == 0
+    assert not dropped[:, 0].any()
+    assert not (dropped & (mask == 0)).any()
+    assert dropped.sum(1).tolist() == [0, 1, 2, 6]
+
+
+def test_a_mask_that_is_added_to_scores_has_no_tokens_to_drop():
+    ids = torch.arange(1, 8).repeat(4, 1)
+    with pytest.raises(ValueError, match="attention_mask of 0 and 1, not one that is added to scores"):
+        changes.drop_tokens(0.5)({"input_ids": ids, "attention_mask": -1e9 * (ids > 4)})

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import effdeg
 from effdeg import changes
@@ -154,3 +155,13 @@ def test_changes_that_depend_on_other_examples_are_told(change):
 )
 def test_changes_of_one_example_each_are_not(change):
     effdeg.measure(make_model(), IMAGES, partners=change, **OPTIONS)
+
+
+def test_a_second_data_set_has_the_order_of_the_inputs():
+    data = TensorDataset(IMAGES)
+    own = DataLoader(data, sampler=SubsetRandomSampler(range(len(IMAGES))))
+    for inputs, partners in ((IMAGES, own), (own, IMAGES)):
+        with pytest.raises(ValueError, match="sampler selects and orders examples"):
+            effdeg.measure(make_model(), inputs, partners=partners, **OPTIONS)
+    shuffled = DataLoader(data, shuffle=True)  # of which examples are read by their index
+    assert effdeg.measure(make_model(), shuffled, partners=shuffled, **OPTIONS).value < 1e-6

@@ -120,7 +120,7 @@ def test_integers_that_are_no_mask_are_refused():
     ids, mask = torch.randint(2, 30, (10, 5)), torch.ones(10, 5, dtype=torch.int64)
     model = Tokens()
     for inputs in ((mask, ids), {"input_ids": mask, "attention_mask": ids}):
-        with pytest.raises(ValueError, match=r"\('attention_mask'\) hold integers from .* but a mask is 0 and 1"):
+        with pytest.raises(ValueError, match=r"\('attention_mask'\) hold integers from .* a mask is usually 0 and 1"):
             effdeg.measure(model, inputs, at="embed", paths=4, nodes=12, degree=4)
         with pytest.raises(ValueError, match=r"x \('attention_mask'\) hold integers"):
             effdeg.Penalty(at="embed")(model, inputs)

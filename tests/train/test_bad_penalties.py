@@ -124,7 +124,7 @@ def test_outputs_that_do_not_match():
         penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[1.0, 0.6, 0.4, 0.0]]))
     with pytest.raises(ValueError, match=r"ascending positions in \[0, 1\]"):
         penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[0.0, torch.nan, 0.4, 1.0]]))
-    for pairs in ([[0, 12]], [[0, -1]], [[0.0, 1.0]]):
+    for pairs in ([[0, 12]], [[0, -1]], [[0.0, 1.0]], [[True, False]], torch.tensor([[0, 1]], dtype=torch.uint8)):
         with pytest.raises(ValueError, match="integers from 0 to 11"):
             penalty.points(X, Y, pairs=pairs)
     with pytest.raises(ValueError, match="needs to run the model"):

@@ -223,6 +223,12 @@ def reads_all(loader: data.DataLoader[Any]) -> bool:
     return isinstance(sampler, data.DistributedSampler)
 
 
+def keeps_order(inputs: Any) -> bool:
+    """Return whether examples have the order of their data set: not with a loader whose sampler has its own."""
+    loaded = isinstance(inputs, data.DataLoader) and not isinstance(inputs.dataset, data.IterableDataset)
+    return not loaded or reads_all(inputs)
+
+
 def _from_list(items: list[Any], labeled: bool) -> Examples:
     """Read a list whose entries are certainly single examples; raise, with what to write instead, for any other."""
     if not items:

@@ -174,16 +174,16 @@ def check_masks(examples: Tree, what: str = "inputs") -> None:
 
 
 def check_integer_masks(examples: Tree, what: str = "inputs") -> None:
-    """Raise if a mask of integers holds anything but 0 and 1, which joined masks would not be. This waits for a GPU."""
+    """Raise if a mask of integers holds more levels than positions, as token ids do. This waits for a GPU."""
     for name, leaf in named_tensors(examples):
         if leaf.dtype == torch.bool or not is_mask(name, leaf) or not leaf.numel():
             continue
         least, most = (int(bound) for bound in leaf.aminmax())
-        if least < 0 or most > 1:
+        if least < 0 or most > leaf.shape[-1]:
             raise ValueError(
-                f"{what} ({name!r}) hold integers from {least} to {most}, but a mask is 0 and 1. Are the arguments of "
-                "the model in another order? If it is no mask, wrap the model in a function that takes it under "
-                "another name."
+                f"{what} ({name!r}) hold integers from {least} to {most}, as token ids do; a mask is usually 0 and 1. "
+                "Are the arguments of the model in another order? If it is no mask, wrap the model in a function that "
+                "takes it under another name."
             )
 
 

@@ -165,7 +165,8 @@ def measure(
 
     Warns:
         IllConditionedFit: If the nodes do not support the degree, before the model is run.
-        UserWarning: If an output depends on the other examples of its batch, or on chance.
+        UserWarning: If an output depends on the other examples of its batch, or on chance, or if ``partners`` or the
+            ``collate_fn`` of a loader mix examples.
 
     Example:
         >>> import effdeg, torch

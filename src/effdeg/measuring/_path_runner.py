@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from effdeg._adapters.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
-from effdeg._adapters.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple
+from effdeg._adapters.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple, keeps_order
 from effdeg._adapters.independence import warn_of_dependent_rows
 from effdeg._adapters.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
 from effdeg._adapters.layers import as_module, find_new_norms
-from effdeg._adapters.partners import Partners, find_dependent_row, name_partners
+from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
@@ -245,7 +245,18 @@ def hash_examples(examples: Tree) -> str:
 
 
 def read_and_draw(inputs: Any, settings: PathSettings) -> tuple[Examples, DrawnPaths]:
-    """Read inputs as examples, and draw the paths between them."""
+    """Read inputs as examples, and draw the paths between them.
+
+    Raises:
+        ValueError: If a second data set does not have the order of the inputs.
+    """
+    partners = settings.partners
+    if partners is not None and not read_changes(partners) and not all(map(keeps_order, (inputs, partners))):
+        raise ValueError(
+            "partners= are a second data set, whose examples belong to those of the same index, but a DataLoader's "
+            "sampler selects and orders examples: give a Dataset, such as torch.utils.data.Subset(loader.dataset, "
+            "indices)."
+        )
     with seed_everything(settings.seed):  # a loader may draw
         examples = as_examples(inputs)
     return examples, DrawnPaths.draw(len(examples), settings)

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
 from effdeg._adapters.arguments import ItemReader
-from effdeg._adapters.examples import as_examples, reads_all
+from effdeg._adapters.examples import as_examples, keeps_order
 from effdeg._adapters.inference import Device, Model, check_device, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.partners import name_partners, read_changes
@@ -198,7 +197,7 @@ def _open_folder(folder: Path) -> Path:
 
 def _check_order(data: Any) -> None:
     """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
-    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and not reads_all(data):
+    if not keeps_order(data):
         raise ValueError(
             "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
             "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."

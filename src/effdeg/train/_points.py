@@ -187,7 +187,11 @@ def draw_points(
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
     """Raise unless the user's pairs are indices of examples."""
-    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
+    if (
+        pairs.is_floating_point()
+        or pairs.dtype in (torch.bool, torch.uint8)
+        or bool((pairs < 0).any() or (pairs >= batch).any())
+    ):
         raise ValueError(
             f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
             f"from {pairs.min()} to {pairs.max()}."
