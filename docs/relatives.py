@@ -1,135 +1,25 @@
-"""The penalty and its relatives: the table and the figure of docs/relatives.md, all computed by the library itself."""
+"""The figure of docs/relatives.md: the losses, targets and points of the penalty and its relatives, by the library."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from effdeg import Penalty, baselines
 from effdeg.baselines._mixup import draw_shares
 from effdeg.plots import Theme, open_figure
 from effdeg_lab.figures import add_grid
 
-NAME = "relatives"
-_BATCH = 8
 _PLACE = 0.3  # of the point in the figure; mixup's target there is as large
 _OWN_SLOPE = 0.4  # of the straight line between the own outputs at the ends
 _DRAWS = 400_000
 _PATHS = 2_000
 # Of Brier mixup and of ED with 4 nodes; the others have colors of the theme.
 _MORE_COLORS = {"light": ("#007a59", "#6f3fa8"), "dark": ("#35c795", "#b79bff")}
-
-
-@dataclass(frozen=True)
-class Member:
-    """A way to train, a row of the table: what it does at a point of a path, what it needs and what it costs."""
-
-    name: str
-    code: str  # makes the method, or runs it
-    target: str = "–"
-    loss: str = "–"
-    nodes: str = "–"
-    clean: bool = True
-    labels: bool = True
-    cost: str = ""  # the formula of the examples run in a step, in units of the batch
-
-
-_LABELS, _TEACHER, _OWN = "α y₁ + (1 − α) y₂", "α q₁ + (1 − α) q₂", "α p₁ + (1 − α) p₂"
-_NEAR_HALF = "near ½: Beta(10, 10)"
-_CUBIC = r"mean of \|Δ/2 − c₃\| + 2\|c₂\| + 3\|c₃\|"
-_TWICE, _INNER = "1 + 1", "1 + pairs × (nodes − 2)"
-MEMBERS = (
-    Member("plain", 'method("plain")'),
-    Member("mixup", 'method("mixup", classes=10)', _LABELS, "cross-entropy", "uniform: Beta(1, 1)", clean=False),
-    Member("RegMixup", 'method("regmixup", classes=10)', _LABELS, "cross-entropy", _NEAR_HALF, cost=_TWICE),
-    Member(
-        *("Brier mixup", 'method("regmixup", loss="brier", classes=10)', _LABELS, "Σ (p − t)²", _NEAR_HALF),
-        cost=_TWICE,
-    ),
-    Member(
-        *("L1 mixup", 'method("regmixup", loss="l1", classes=10)', _LABELS, r"Σ \|p − t\|", _NEAR_HALF), cost=_TWICE
-    ),
-    Member(
-        *("**ED with labels, 3 nodes**", 'method("ed", nodes=3, degree=2)', _LABELS),
-        *(r"mean of \|p − t\| / (4α(1 − α))", "{three}"),
-        cost=_INNER,
-    ),
-    Member("**ED with labels, 4 nodes**", 'method("ed")', _LABELS, _CUBIC, "{four}", cost=_INNER),
-    Member(
-        *("ICT", "ICT(teacher)(model, x, unlabeled=u)", _TEACHER, "mean of (p − t)²", "uniform: Beta(1, 1)"),
-        labels=False,
-        cost="1 + u",
-    ),
-    Member(
-        *("**ED with a teacher**", 'Penalty(anchor="self")(model, x, teacher=teacher)', _TEACHER, _CUBIC, "{four}"),
-        labels=False,
-        cost=_INNER,
-    ),
-    Member(
-        *("**ED with self anchors**", 'method("ed", anchor="self")', _OWN, _CUBIC, "{four}"), labels=False, cost=_INNER
-    ),
-    Member(
-        *("**ED without anchors**", 'method("ed", anchor=None)', "none", r"mean of Σ k\|cₖ\|", "{all}"),
-        labels=False,
-        cost="1 + pairs × nodes",
-    ),
-)
-
-
-def make_table() -> str:
-    """Tabulate the family, with the examples that one step of each runs, counted."""
-    lines = [
-        "| | target t | loss at a point | where the points lie | loss on the batch too | needs labels | "
-        "examples run, in batches | code |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    places = {
-        "three": _describe_nodes(_penalty("labels", nodes=3, degree=2)),
-        "four": _describe_nodes(_penalty("labels")),
-        "all": _describe_nodes(_penalty(None)),
-    }
-    for member in MEMBERS:
-        own, teachers = count_examples(member.code)
-        cost = f"{member.cost} = **{own:g}**" if member.cost else f"**{own:g}**"
-        cost += f"; the teacher {teachers:g}" if teachers else ""
-        needs = ("yes" if flag else "no" for flag in (member.clean, member.labels))
-        cells = (member.name, member.target, member.loss, member.nodes.format(**places), *needs, cost)
-        lines.append(f"| {' | '.join(cells)} | `{member.code}` |")
-    return "\n".join(lines) + "\n"
-
-
-def count_examples(code: str) -> tuple[float, float]:
-    """Run a step of a method and return how many examples the model and the teacher ran, in units of the batch."""
-    model, teacher, x, y = _Counting(), _Counting(), torch.rand(_BATCH, 6), torch.arange(_BATCH)
-    names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty}
-    made = eval(code, {**names, "model": model, "teacher": teacher, "x": x, "u": torch.rand(_BATCH, 6)})
-    if isinstance(made, baselines.Method):
-        made.loss(model, *made.batch(x, y), cross_entropy)
-    return model.rows / _BATCH, teacher.rows / _BATCH
-
-
-class _Counting(nn.Linear):
-    """A model that counts the examples that it runs."""
-
-    def __init__(self) -> None:
-        super().__init__(6, 10)
-        self.rows = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.rows += len(x)
-        return super().forward(x)
-
-
-def _describe_nodes(penalty: Penalty) -> str:
-    """Describe how many points a penalty puts on each path, and between which positions."""
-    alpha = draw_nodes(penalty)
-    return f"{alpha.shape[1]} on each path: {alpha.min():.2f} to {alpha.max():.2f}"
 
 
 def _penalty(anchor: Any, **settings: Any) -> Penalty:
