@@ -13,6 +13,7 @@ from tables import FASTEST, MEASURES, POOLS, bound_networks, correlate, find_dec
 
 from effdeg_lab.tables import escape_markdown
 
+SAME_WIDTH = ("cifar10-random-pool", 4)
 INTERVAL = re.compile(r"\(([-+\d.]+)(?:…| to )([-+\d.]+)\)")
 
 
@@ -84,7 +85,7 @@ def list_findings() -> list[Finding]:
         _against(f"Procgen: {game.title()}", "procgen", f"procgen-{game}", 1, "ED", "mixreg", column="against PPO")
         for game in ("dodgeball", "starpilot")
     ]
-    width = {name: _cell("cifar10-random-pool", 4, MEASURES[name], "within network") for name in list(MEASURES)[:1]}
+    width = {name: _cell(*SAME_WIDTH, MEASURES[name], "within network") for name in list(MEASURES)[:1]}
     same_width = {"sharpness": "sharpness@0.05", "confidence": "-confidence_test"}
     return [
         _tau("τ with the gap, ResNet-18s", "ResNet-18", "raw ED", "margin, labels"),
@@ -93,7 +94,7 @@ def list_findings() -> list[Finding]:
             "τ, ResNet-9s of one width",
             "ordering-models",
             width["normalized ED"],
-            {label: _cell("cifar10-random-pool", 4, name, "within network") for label, name in same_width.items()},
+            {label: _cell(*SAME_WIDTH, name, "within network") for label, name in same_width.items()},
             "1",
         ),
         _tau("τ, ViT-Tinys", "ViT-Tiny", "average sharpness, labels"),
@@ -168,7 +169,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "glue-step": lambda: find_cell("glue-rte", 1, "ED", "step").partition("(")[2].removesuffix("×)"),
     "teacher-step": lambda: find_cell("cifar10-few-labels", 6, "ED, ends by a teacher", "step").removesuffix("×"),
     **{
-        f"one-width-{label}": _cell("cifar10-random-pool", 4, name, "within network")
+        f"one-width-{label}": lambda name=name: find_cell(*SAME_WIDTH, name, "within network").partition(" ")[0]
         for label, name in (
             ("ed", "effective_degree_normalized_test"),
             ("sharpness", "sharpness@0.05"),

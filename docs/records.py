@@ -100,7 +100,7 @@ def round_digits(number: str) -> str:
 
 
 def describe(name: str) -> str:
-    """Describe the evidence of a recipe in a paragraph: seeds, length, machine, the paper's counterpart, the command."""
+    """Describe the evidence of a recipe: seeds, length, machine, the paper's counterpart, the command."""
     results = find_results(name)
     recipe = results.recipe
     seeds = count_seeds(results)
