@@ -266,9 +266,9 @@ def bound_networks() -> list[float]:
     return [2 / gamma * factor * norm / math.sqrt(len(inputs)) for norm, gamma in zip(norms, margins, strict=True)]
 
 
-def tabulate_ratios(names: Sequence[str], machine: str = "gpu") -> str:
+def tabulate_ratios(names: Sequence[str]) -> str:
     """Tabulate ratios of benchmarks."""
-    cases = read_cases(machine)
+    cases = read_cases()
     return write_table(["", "ratio"], [[cases[name]["name"], f"{cases[name]['ratio']:.3g}"] for name in names])
 
 
@@ -416,9 +416,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "proxy-costs": tabulate_proxy_costs,
     "conditioning": tabulate_conditions,
     "damping": tabulate_damping,
-    "fit-costs": partial(
-        tabulate_ratios, ("measure_overhead", "fitting_speed", "projection_speed", "memory_growth"), "cpu"
-    ),
     "speedups": tabulate_speedups,
     "networks-at-once": tabulate_networks,
     "ppo-parts": tabulate_ppo,
@@ -452,14 +449,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "finetune-shifts-one-rate": partial(
         cut, "finetune-shifts@lr=0.0001", 1, "test, against", "shifts, against", rows=("Mixup", "ED", "ED, own ends")
     ),
-    "finetune-shifts-cifar10": partial(cut, "finetune-shifts-cifar10", 1, "test, against", "shifts, against"),
     "tiny-imagenet": lambda: merge({
         f"{kind}: {column}": (name, 1, head)
         for kind, name in TINY.items()
         for column, head in (("test, %", "here"), ("training, %", "training"))
-    }),
-    "tiny-imagenet-probabilities": lambda: merge({
-        f"{kind}: {head}": (name, 3, head) for kind, name in TINY.items() for head in ("NLL, scaled", "ECE, %")
     }),
     "procgen": lambda: merge({
         f"{game.title()}: {column}": (f"procgen-{game}", 1, head)
@@ -473,11 +466,11 @@ TABLES: dict[str, Callable[[], str]] = {
             "ViT-Tiny, raw": ("cifar10-estimators", 1, "Spearman"),
             "ViT-Tiny, normalized": ("cifar10-estimators", 2, "Spearman"),
         },
+        rows=("4/3", "8/5", "32/20", "64/40"),
         head="nodes/degree",
     ),
     "pnn": partial(cut, "pnn", 2, "ED (Chebyshev): paper", "exact", "network"),
     "path-degrees": partial(cut, "path-degrees", 1, "leading", "found at", "above 1%"),
-    "path-degrees-effective": partial(cut, "path-degrees", 3, "degree 1", "degree 3", "degree 10"),
     "grokking": partial(cut, "grokking", 1, "99% in training", "50% in validation", "loss halved", "ED highest until"),
     "mnist-cifar": partial(cut, "mnist-cifar", 1, "test, %", "MNIST", "CIFAR", "paper"),
 }
