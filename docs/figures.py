@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import relatives
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -152,7 +151,6 @@ OWN: dict[str, Callable[[str], Figure]] = {
     "accuracy-time": plot_time,
     "choices": plot_choices,
     "rescaling": plot_rescaling,
-    "relatives": relatives.plot,
     "procgen-returns": plot_returns,
 }
 

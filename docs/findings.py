@@ -64,7 +64,13 @@ def list_findings() -> list[Finding]:
     plain, shift = "against Plain", "shifts, against"
     few = [
         _against(
-            f"{n:,} labels", "few-labels", "cifar10-few-labels", 2 + 3 * i, "ED, labels only", "Mixup", column=plain
+            f"ResNet-9, {n:,} labels",
+            "few-labels",
+            "cifar10-few-labels",
+            2 + 3 * i,
+            "ED, labels only",
+            "Mixup",
+            column=plain,
         )
         for i, n in enumerate((250, 1000, 4000))
     ]
@@ -82,8 +88,8 @@ def list_findings() -> list[Finding]:
         for kind, name in (("original", "tiny-imagenet-vit"), ("strong", "tiny-imagenet-vit-strong"))
     ]
     games = [
-        _against(f"Procgen: {game.title()}", "procgen", f"procgen-{game}", 1, "ED", "mixreg", column="against PPO")
-        for game in ("dodgeball", "starpilot")
+        _against(f"Procgen: {game}", "procgen", f"procgen-{game.lower()}", 1, "ED", "mixreg", column="against PPO")
+        for game in ("Dodgeball", "StarPilot")
     ]
     width = {name: _cell(*SAME_WIDTH, MEASURES[name], "within network") for name in list(MEASURES)[:1]}
     same_width = {"sharpness": "sharpness@0.05", "confidence": "-confidence_test"}
@@ -102,7 +108,7 @@ def list_findings() -> list[Finding]:
         _tau("τ, MLPs", "MLP", "confidence"),
         _against("ViT-Tiny, 300 epochs", "cifar10-contest", "cifar10-contest", 1, "ED", "Mixup", column="against"),
         _against(
-            *("the same, class token", "cifar10-methods", "cifar10-methods@epochs=300", 1, "ED", "Mixup"),
+            *("ViT-Tiny, class token, 300 epochs", "cifar10-methods", "cifar10-methods@epochs=300", 1, "ED", "Mixup"),
             column="against",
         ),
         _against(*("ResNet-9, equal time", "relatives", "cifar10-relatives", 2, "ED", "Mixup", "CutMix"), column=plain),
@@ -115,7 +121,7 @@ def list_findings() -> list[Finding]:
         *tiny,
         *games,
         _against(
-            *("digit randomized", "mnist-cifar", "mnist-cifar", 2, "ED", "Simple half swapped"),
+            *("MNIST–CIFAR, digit randomized", "mnist-cifar", "mnist-cifar", 2, "ED", "Simple half swapped"),
             column="MNIST randomized: against",
         ),
     ]
@@ -127,7 +133,7 @@ def make_table() -> str:
     for each in list_findings():
         others = "; ".join(f"{_lower(name)} {value().partition(' ')[0]}" for name, value in each.others.items())
         question = f"[{each.question}]({each.page}.md)"
-        rows.append([question, escape_markdown(each.value()), escape_markdown(others), each.seeds, each.conclusion])
+        rows.append([question, each.value().rstrip("*"), escape_markdown(others), each.seeds, each.conclusion])
     return write_table(["", "ED", "for comparison", "seeds", "interval of ED"], rows)
 
 

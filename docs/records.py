@@ -79,8 +79,13 @@ def _read_column(name: str, number: int, column: str) -> dict[str, str]:
 
 def write_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table in Markdown, the numbers of which have three digits at most."""
+    rows = list(rows)
     first, *rest = [f"| {' | '.join(cells)} |\n" for cells in [heads, *rows]]
-    return shorten("".join([first, f"|---|{'---:|' * (len(heads) - 1)}\n", *rest]))
+    # Words are on the left, numbers on the right.
+    sides = [
+        "---" if any(re.match(r"[^\W\d_]", cell) for cell in column) else "---:" for column in zip(*rows, strict=True)
+    ]
+    return shorten("".join([first, f"|---|{'|'.join(sides[1:])}|\n", *rest]))
 
 
 def shorten(text: str) -> str:

@@ -33,7 +33,7 @@ MOVED = {
     "experiments": "experiments.md",
     "experiments/README.md": "experiments.md",
     "CONTRIBUTING.md": "contributing/index.md",
-    "CHANGELOG.md": "contributing/index.md",
+    "CHANGELOG.md": "contributing/changes.md",
 }
 FENCE = re.compile(r"^(```+).*?^\1", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(

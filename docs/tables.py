@@ -455,8 +455,8 @@ TABLES: dict[str, Callable[[], str]] = {
         for column, head in (("test, %", "here"), ("training, %", "training"))
     }),
     "procgen": lambda: merge({
-        f"{game.title()}: {column}": (f"procgen-{game}", 1, head)
-        for game in ("dodgeball", "starpilot")
+        f"{game}: {column}": (f"procgen-{game.lower()}", 1, head)
+        for game in ("Dodgeball", "StarPilot")
         for column, head in (("unseen levels", "unseen"), ("against PPO", "against"), ("gap", "gap"))
     }),
     "estimator-nodes": tabulate_nodes,

@@ -8,11 +8,11 @@ EXPECTED = {
     "τ, fine-tuned DeiT-Tinys": "not significant",
     "τ, MLPs": "not significant",
     "ViT-Tiny, 300 epochs": "no interval",
-    "the same, class token": "no interval",
+    "ViT-Tiny, class token, 300 epochs": "no interval",
     "ResNet-9, equal time": "not significant",
-    "250 labels": "above zero",
-    "1,000 labels": "above zero",
-    "4,000 labels": "not significant",
+    "ResNet-9, 250 labels": "above zero",
+    "ResNet-9, 1,000 labels": "above zero",
+    "ResNet-9, 4,000 labels": "not significant",
     "100 digits": "not significant",
     "GLUE: RTE, MiniLM": "not significant",
     "GLUE: MRPC, MiniLM": "below zero",
@@ -24,8 +24,8 @@ EXPECTED = {
     "Tiny-ImageNet, original recipe": "no interval",
     "Tiny-ImageNet, strong recipe": "no interval",
     "Procgen: Dodgeball": "not significant",
-    "Procgen: Starpilot": "not significant",
-    "digit randomized": "no interval",
+    "Procgen: StarPilot": "not significant",
+    "MNIST–CIFAR, digit randomized": "no interval",
 }
 
 

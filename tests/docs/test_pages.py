@@ -163,24 +163,6 @@ def test_every_relative_of_the_penalty_runs_as_many_batches_as_its_page_says():
         assert model.rows / 8 == float(count), code
 
 
-def test_the_figure_of_the_relatives_shows_their_targets(docs):
-    relatives = docs("relatives")
-    slopes = torch.arange(-2, 15, dtype=torch.float64) / 10
-    least = {anchor: relatives.find_degrees(slopes, anchor) for anchor in ("labels", "self", None)}
-    assert [round(float(slopes[each.index(min(each))]), 1) for each in least.values()] == [1.0, 0.4, 0.0]
-    p = torch.arange(1, 20, dtype=torch.float64) / 20
-    found = {
-        name: [loss(torch.stack([torch.zeros(()), logit])[None]).item() for logit in torch.logit(p)]
-        for name, loss in relatives.find_losses().items()
-    }
-    assert len(found) == 5
-    for name, losses in found.items():
-        assert float(p[losses.index(min(losses))]) == pytest.approx(0.3), name
-    # |Δ| over both classes is 2, and 2 |p − t| in both; α (1 − α) is 0.21.
-    assert found["absolute: L1 mixup"] == pytest.approx([2 * abs(each - 0.3) for each in p.tolist()])
-    assert found["ED, 3 nodes"] == pytest.approx([1 + 2 * abs(each - 0.3) / 0.84 for each in p.tolist()])
-
-
 def test_pages_are_short():
     words = {page: len(page.read_text().split()) for page in DOCS.rglob("*.md") if "api" not in page.parts}
     assert sum(words.values()) <= 22_000
