@@ -23,9 +23,7 @@ FIGURES = Path(__file__).parent / "figures"
 # Figures of recipes that a page shows, as RECIPE/FIGURE.
 STUDIES = (
     "cifar10-contest/curves",
-    "cifar10-estimators/tracking",
     "cifar10-few-labels/by-labeled",
-    "digits-estimators/tracking",
     "estimator/degrees",
     "finetune-shifts/curves",
     "grokking/with-decay",

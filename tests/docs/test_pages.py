@@ -188,3 +188,8 @@ def test_every_table_and_number_is_on_a_page(docs):
     marks = {kind: set(re.findall(rf"<!-- {kind} (.+?) -->", text)) for kind in ("table", "number")}
     assert set(docs("tables").TABLES) - marks["table"] == set()
     assert set(docs("findings").NUMBERS) - marks["number"] == set()
+
+
+def test_every_figure_is_on_a_page():
+    text = "".join(page.read_text() for page in PAGES)
+    assert [file.name for file in (DOCS / "figures").iterdir() if file.name not in text] == []
