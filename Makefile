@@ -35,7 +35,7 @@ docs-open: docs
 	$(BIN)/python -m http.server --bind localhost --directory docs/_build/html 8000
 
 clean:
-	rm -rf .venv effdeg-demo effdeg-runs docs/_build docs/examples docs/paper docs/beyond
+	rm -rf .venv effdeg-demo effdeg-runs docs/_build docs/examples
 
 # Both packages: the library and the experiments. Without compiling every module to bytecode, which takes half of the time:
 # Python does that for those that are imported.

@@ -26,8 +26,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-# README.md is the list of pages for readers of the repository; findings are parts of pages.
-exclude_patterns = ["_build", "README.md", "findings", "gallery", "live", "examples/*.ipynb", "examples/*.py"]
+# README.md is the list of pages for readers of the repository.
+exclude_patterns = ["_build", "README.md", "gallery", "live", "examples/*.ipynb", "examples/*.py"]
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]  # the gallery's settings hold functions, which cannot be pickled
 nitpicky = True

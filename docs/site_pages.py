@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import paper_pages
 import rooms
 import torch
 from matplotlib.figure import Figure
@@ -45,7 +44,6 @@ PICTURE = re.compile(
 
 def connect(app: "Sphinx") -> None:
     """Connect all of this to Sphinx."""
-    app.connect("builder-inited", lambda _: paper_pages.write())
     app.connect("source-read", read_page)
     app.connect("autodoc-process-docstring", escape_bars)
 
@@ -57,8 +55,6 @@ def read_page(app: "Sphinx", name: str, source: list[str]) -> None:
         app.env.note_dependency(ROOT / other)  # when it changes, the page is read again
     if file.suffix == ".md":
         source[0] = adapt(fill_blocks(source[0]), file)
-    if name == "paper":
-        source[0] = paper_pages.link_items(source[0])
 
 
 def fill_blocks(text: str) -> str:
@@ -124,8 +120,6 @@ def _rewrite_link(picture: str, label: str, target: str, *, file: Path) -> str:
         place = DOCS / MOVED[name]
     elif name.startswith("examples/"):
         place, anchor = DOCS / "programs.md", place.name.replace("_", "-").removesuffix(".py")
-    elif place.parent == paper_pages.FINDINGS:
-        place = DOCS / paper_pages.find_page(place.stem)
     if not place.is_relative_to(DOCS) or place.is_dir():
         return label
     return f"{picture}[{label}](/{place.relative_to(DOCS).as_posix()}{f'#{anchor}' if anchor else ''})"

@@ -112,9 +112,7 @@
     build() {
       this.degrees = this.networks.map(() => html("strong", { class: "live-number" }));
       this.buildStage();
-      const { tested, paths } = this.data;
-      const note = `Right: of ${tested.toLocaleString("en")} held-out digits, with settings chosen for this picture: it ` +
-        `does not compare the methods. Mean: of the effective degree over ${paths} paths between them.`;
+      const note = `Mean: of the effective degree over ${this.data.paths} paths between held-out digits.`;
       this.body = html("div", { class: "live-body" },
         html("div", { class: "live-controls" },
           html("div", { class: "live-pickers" }, this.buildPicker("from", "From"), this.buildPicker("to", "To")),
@@ -139,13 +137,12 @@
     }
 
     buildCard(i) {
-      const { name, title, accuracy, mean } = this.networks[i];
+      const { name, title, mean } = this.networks[i];
       const input = html("input", { type: "radio", name: `live-network-${this.id}`, value: name });
       input.checked = i === this.network;
       input.addEventListener("change", () => { this.network = i; this.chooseNetwork(); });
-      const facts = [`${percent(accuracy, 1)} right`, `mean ${mean.toFixed(2)}`];
       return html("label", { class: "live-network", "data-network": name }, input, html("b", {}, title),
-        this.degrees[i], html("span", { class: "live-facts" }, ...facts.map((fact) => html("span", {}, fact))));
+        this.degrees[i], html("span", { class: "live-facts" }, html("span", {}, `mean ${mean.toFixed(2)}`)));
     }
 
     buildStage() {

@@ -4,8 +4,7 @@
 
 It takes about a minute on a CPU, and writes the same file each time on one machine. The networks differ in their loss
 alone: cross-entropy, that of mixup, or cross-entropy and the penalty. Widths, steps and the penalty's settings were
-chosen for a clear picture, with the held-out digits in view: the accuracies describe these networks, and do not
-compare methods.
+chosen for a clear picture, with the held-out digits in view; the picture does not compare the methods' accuracies.
 """
 
 import base64

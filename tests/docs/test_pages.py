@@ -4,16 +4,17 @@ import ast
 import math
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
 
-from effdeg import Penalty
-from effdeg_lab import all_recipes
+from effdeg import Penalty, baselines
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md")]
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").glob("*.md"))]
+LINKED = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "experiments/README.md"))]
 
 
 def broken_links(page):
@@ -47,7 +48,7 @@ def test_tables_are_those_of_the_results(docs):
 def test_every_mark_is_filled_and_every_link_leads_somewhere(page):
     text = page.read_text()
     assert not re.findall(r"<!-- (?!end)[^>]* -->\n?<!-- end -->", text)
-    assert text.count("<!-- end -->") == len(re.findall(r"<!-- (?!end|TODO)[^>]* -->", text))
+    assert text.count("<!-- end -->") == len(re.findall(r"<!-- (?:table|number) [^>]* -->", text))
     assert broken_links(page) == []
 
 
@@ -65,7 +66,7 @@ def test_a_broken_link_is_found(tmp_path):
 
 
 def _python_blocks(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    return [dedent(block) for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -75,13 +76,15 @@ def test_python_blocks_parse(page):
 
 def test_the_tutorial_runs():
     names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "getting-started.md")), names)
+    exec("\n".join(_python_blocks(DOCS / "getting-started.md")), names)
     assert names["comparison"].ranking == ["simple", "plain"]
+    right = {name: model(names["new_x"]).argmax(1) == names["new_y"] for name, model in names["models"].items()}
+    assert right["simple"].sum() > right["plain"].sum()
 
 
 def test_the_page_on_text_runs():
     pytest.importorskip("transformers")
-    (block,) = _python_blocks(ROOT / "docs" / "text.md")
+    (block,) = _python_blocks(DOCS / "text.md")
     names = {}
     exec(block, names)
     assert 0 < names["degree"] < math.inf
@@ -91,7 +94,7 @@ def test_the_page_on_text_runs():
 
 def test_the_page_on_fine_tuning_runs():
     names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "fine-tuning.md")), names)
+    exec("\n".join(_python_blocks(DOCS / "fine-tuning.md")), names)
     assert 0 < names["degree"] < math.inf
     curve, soup = names["curve"], names["soup"]
     assert [row["alpha"] for row in curve] == [step / 10 for step in range(11)]
@@ -105,7 +108,7 @@ def test_the_page_on_fine_tuning_runs():
 
 def test_the_page_on_reinforcement_learning_runs():
     names = {}
-    exec("\n".join(_python_blocks(ROOT / "docs" / "reinforcement-learning.md")), names)
+    exec("\n".join(_python_blocks(DOCS / "reinforcement-learning.md")), names)
     assert 0 < names["measured"].value < math.inf
     observations, trunk, critic_head = (names[name] for name in ("observations", "trunk", "critic_head"))
     assert len(names["values"]) == len(names["policy"].logits) == len(observations)
@@ -135,71 +138,58 @@ def test_observations_and_actions_of_other_kinds():
         assert found == pytest.approx(Penalty(output="identity").degree(values, points).item())
 
 
-def test_every_relative_of_the_penalty_runs_in_the_loop_of_its_page(docs):
-    (block,) = _python_blocks(ROOT / "docs" / "relatives.md")
-    members = [each.code for each in docs("relatives").MEMBERS if each.code.startswith("method(")]
-    assert len(members) == 9
-    for code in members:
-        changed = re.sub(r"^way = method\(.*\)", f"way = {code}", block, flags=re.MULTILINE)
-        names = {}
-        exec(changed, names)
-        assert f"way = {code}" in changed
-        assert 0 < names["loss"] < math.inf
+class Counting(torch.nn.Linear):
+    """A model that counts the examples that it runs."""
+
+    def __init__(self):
+        super().__init__(6, 10)
+        self.rows = 0
+
+    def forward(self, x):
+        self.rows += len(x)
+        return super().forward(x)
 
 
-def test_the_relatives_cost_what_their_formulas_say(docs):
-    """With half as many pairs as examples, 3 or 4 nodes, and as many unlabeled examples as labeled ones."""
-    costs = {each.name.strip("*"): docs("relatives").count_examples(each.code) for each in docs("relatives").MEMBERS}
-    assert costs.pop("ED with labels, 3 nodes") == (1 + 0.5 * 1, 0)
-    assert costs.pop("ED without anchors") == (1 + 0.5 * 4, 0)
-    assert costs.pop("plain") == costs.pop("mixup") == (1, 0)
-    assert costs.pop("ICT") == costs.pop("ED with a teacher") == (2, 1)
-    assert len(costs) == 5
-    assert set(costs.values()) == {(2, 0)}
+def test_every_relative_of_the_penalty_runs_as_many_batches_as_its_page_says():
+    """With half as many pairs as examples, and as many unlabeled examples as labeled ones."""
+    rows = re.findall(r"\| ([\d.]+) \| `(.+)` \|$", (DOCS / "relatives.md").read_text(), re.MULTILINE)
+    assert len(rows) == 11
+    for count, code in rows:
+        names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty, "model": (model := Counting())}
+        x, y = torch.rand(8, 6), torch.arange(8)
+        made = eval(code, names | {"teacher": Counting(), "x": x, "u": torch.rand(8, 6)})
+        if isinstance(made, baselines.Method):
+            assert made.loss(model, *made.batch(x, y), torch.nn.functional.cross_entropy) < math.inf
+        assert model.rows / 8 == float(count), code
 
 
-def test_the_figure_of_the_relatives_shows_their_targets(docs):
-    relatives = docs("relatives")
-    slopes = torch.arange(-2, 15, dtype=torch.float64) / 10
-    least = {anchor: relatives.find_degrees(slopes, anchor) for anchor in ("labels", "self", None)}
-    assert [round(float(slopes[each.index(min(each))]), 1) for each in least.values()] == [1.0, 0.4, 0.0]
-    p = torch.arange(1, 20, dtype=torch.float64) / 20
-    found = {
-        name: [loss(torch.stack([torch.zeros(()), logit])[None]).item() for logit in torch.logit(p)]
-        for name, loss in relatives.find_losses().items()
-    }
-    assert len(found) == 5
-    for name, losses in found.items():
-        assert float(p[losses.index(min(losses))]) == pytest.approx(0.3), name
-    # |Δ| over both classes is 2, and 2 |p − t| in both; α (1 − α) is 0.21.
-    assert found["absolute: L1 mixup"] == pytest.approx([2 * abs(each - 0.3) for each in p.tolist()])
-    assert found["ED, 3 nodes"] == pytest.approx([1 + 2 * abs(each - 0.3) / 0.84 for each in p.tolist()])
+def test_pages_are_short():
+    words = {page: len(page.read_text().split()) for page in DOCS.rglob("*.md") if "api" not in page.parts}
+    assert sum(words.values()) <= 22_000
+    limits = {"README.md": 600, "CONTRIBUTING.md": 900, "CHANGELOG.md": 400}
+    assert {name for name, most in limits.items() if len((ROOT / name).read_text().split()) > most} == set()
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_cells_are_short(page):
+    rows = re.findall(r"^\|(.+)\|$", page.read_text(), flags=re.MULTILINE)
+    cells = [cell for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(re.sub("<!--.*?-->", "", cell).split()) > 20] == []
 
 
-def _map():
-    """Return the rows of docs/paper.md, by the table or figure they begin with: all cells but the first."""
-    rows = re.findall(r"^\| ((?:Table|Figure) \d+): (.+) \|$", (ROOT / "docs" / "paper.md").read_text(), re.MULTILINE)
-    return {name: cells.split(" | ")[1:] for name, cells in rows}
+def test_every_table_and_figure_is_listed():
+    text = (DOCS / "paper.md").read_text()
+    items = [f"Table {number}" for number in range(1, 13)] + [f"Figure {number}" for number in range(1, 10)]
+    assert [item for item in items if not re.search(rf"(^\| {item}:|Not run: .*{item} )", text, re.MULTILINE)] == []
 
 
-def test_every_table_figure_and_recipe_is_listed():
-    expected = [f"Table {number}" for number in range(1, 13)] + [f"Figure {number}" for number in range(1, 10)]
-    assert list(_map()) == expected
-    text = (ROOT / "docs" / "beyond.md").read_text()
-    assert [name for name in all_recipes() if f"`{name}`" not in text] == []
+def test_every_table_and_number_is_on_a_page(docs):
+    text = "".join(page.read_text() for page in PAGES)
+    marks = {kind: set(re.findall(rf"<!-- {kind} (.+?) -->", text)) for kind in ("table", "number")}
+    assert set(docs("tables").TABLES) - marks["table"] == set()
+    assert set(docs("findings").NUMBERS) - marks["number"] == set()
 
 
-def test_the_papers_map_says_what_was_run(docs):
-    """Rows without runs are not called done, nor those with runs not run; without the first method they are begun."""
-    lab_tables = docs("lab_tables")
-    for name, (listed, _, status) in _map().items():
-        recipes = [each for each in re.findall(r"`([\w-]+)`", listed) if each in all_recipes()]
-        if recipes and "," not in status:
-            done = {"done", "done smaller"} if lab_tables.was_compared(recipes[0]) else {"begun"}
-            assert status in (done if lab_tables.was_run(recipes[0]) else {"not run"}), name
-        if not recipes:
-            assert status == "done", name
+def test_every_figure_is_on_a_page():
+    text = "".join(page.read_text() for page in PAGES)
+    assert [file.name for file in (DOCS / "figures").iterdir() if file.name not in text] == []

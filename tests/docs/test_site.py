@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from effdeg_lab import all_recipes
 from tests.test_docstrings import PACKAGES
 
 ROOT = Path(__file__).parents[2]
@@ -63,13 +62,14 @@ def test_a_missing_name_would_be_noticed():
 
 
 def test_every_page_is_in_the_contents():
-    index = (DOCS / "index.md").read_text()
+    index = "".join((DOCS / name).read_text() for name in ("index.md", "results/index.md"))
     listed = re.findall(
         r"^(?:.* <)?([\w/-]+)>?$", "".join(re.findall(r"{toctree}(.*?)```", index, flags=re.DOTALL)), re.M
     )
     pages = {page.stem for page in DOCS.glob("*.md")} - {"index", "README"}
     pages |= {f"contributing/{page.stem}" for page in (DOCS / "contributing").glob("*.md")}
-    assert {*listed} - {"examples/index", "api/index"} == pages
+    pages |= {page.stem for page in (DOCS / "results").glob("*.md")} - {"index"}
+    assert {*listed} - {"examples/index", "api/index", "results/index"} == pages
     reference = (DOCS / "api" / "index.md").read_text()
     assert {page.stem for page in (DOCS / "api").glob("*.rst")} == {*re.findall(r"^(\w+)$", reference, re.M)}
 
@@ -90,8 +90,9 @@ def test_links_and_pictures_for_sphinx(docs):
         "\n| a |\n|---|\n\n```\n[i](j.md) <!-- k -->\n```\n"
     )
     assert adapt("[a](../docs/relatives.md)", ROOT / "experiments" / "README.md") == "[a](/relatives.md)"
-    links = "[a](findings/table-1.md) [b](findings/digits-methods.md)"  # GitHub's readers find what was found
-    assert adapt(links, DOCS / "page.md") == "[a](/paper/table-1.md) [b](/beyond/digits-methods.md)"
+    assert (
+        adapt("[a](digits.md) [b](../lab.md)", DOCS / "results" / "page.md") == "[a](/results/digits.md) [b](/lab.md)"
+    )
 
 
 def test_sections_of_other_files(docs):
@@ -123,84 +124,6 @@ def test_bars_are_escaped_but_not_in_examples(docs):
     lines = ["Σ |c_k|, ``a | b``", "", ">>> 1 | 2", "3 | x", "", "|w|"]
     docs("site_pages").escape_bars(None, "function", "f", None, None, lines)
     assert lines == [r"Σ \|c_k\|, ``a | b``", "", ">>> 1 | 2", "3 | x", "", r"\|w\|"]
-
-
-def test_every_item_of_the_paper_has_a_page(docs):
-    pages = docs("paper_pages")
-    names = [item.name for item in pages.read_items()]
-    assert sorted(names) == sorted([f"Table {n}" for n in range(1, 13)] + [f"Figure {n}" for n in range(1, 10)])
-    linked = pages.link_items((DOCS / "paper.md").read_text())
-    assert linked.count("](/paper/") == len(names)
-    assert "[Table 12](/paper/table-12.md): polynomial networks" in linked
-
-
-@pytest.mark.parametrize(
-    ("paper", "kind", "numbers"),
-    [
-        ("Tables 5 and 10, appendix C.1", "Table", ["5", "10"]),
-        ("Figures 2 and 9, appendices C.1 and D.1", "Figure", ["2", "9"]),
-        ("Figures 2 and 9, appendices C.1 and D.1", "Table", []),
-        ("Table 4, appendix F.4", "Table", ["4"]),
-        ("Table 2, Figure 5, section 6.2", "Table", ["2"]),
-        ("Table 2, Figure 5, section 6.2", "Figure", ["5"]),
-        ("Appendix F.1 and Tables 1 and 10 (their setting)", "Table", []),
-        ("none; the methods of Table 1", "Table", []),
-    ],
-)
-def test_recipes_name_what_they_reproduce(docs, paper, kind, numbers):
-    assert docs("paper_pages")._list_numbers(paper, kind) == numbers
-
-
-def test_pages_of_the_paper_have_its_numbers_and_ours(docs):
-    pages = docs("paper_pages")
-    items = {item.name: item for item in pages.read_items()}
-    legendre = pages.render(items["Table 6"])
-    assert "effdeg-lab sweep cifar10-basis --data DIR" in legendre
-    assert re.search(r"^\| Legendre \| 89\.89 ± 1\.29 \| not run \|", legendre, re.M)
-    assert "Nothing of its own was run" in legendre
-    assert re.search(r"^\| ED \| 72\.76 ± 0\.16 \| not run \|$", pages.render(items["Table 3"]), re.M)
-    halves = pages.render(items["Table 11"])
-    tables = docs("lab_tables").format_tables("mnist-cifar")
-    assert all(line in halves for line in tables.splitlines() if line.startswith("| "))
-    assert "Verdict: **holds**" in halves
-    assert "![" in halves
-
-
-def test_pages_have_what_was_found(docs):
-    pages = docs("paper_pages")
-    items = {item.name: item for item in pages.read_items()}
-    assert {item.page for item in items.values()} | set(all_recipes()) >= {
-        file.stem for file in pages.FINDINGS.glob("*.md")
-    }
-    first = pages.render(items["Table 1"])
-    assert "\n## What we found\n\n- **At the paper's 300 epochs**" in first
-    assert "](../findings/cifar10-contest.md)" in first
-    # A recipe of two items is shown by the first of them.
-    random_pixels = pages.render(items["Figure 9"])
-    assert "those of [Figure 2](/paper/figure-2.md)" in random_pixels
-    assert "effdeg-lab sweep" not in random_pixels
-    beyond = pages.render_recipe("cifar10-fused")
-    assert beyond.startswith("# Our kernels against PyTorch's\n\n[All recipes](/beyond.md).\n\nRuns with average")
-    assert "effdeg-lab sweep cifar10-fused --data DIR" in beyond
-    assert "| our kernels | 82.48 |" in beyond
-
-
-def test_links_of_the_index_lead_to_the_same_pages_from_below(docs):
-    lower = docs("paper_pages")._lower_links
-    assert (
-        lower("[a](b.md#c) [d](../e.md) [f](findings/g.md)") == "[a](../b.md#c) [d](../../e.md) [f](../findings/g.md)"
-    )
-
-
-def test_figures_of_the_paper_are_drawn(docs):
-    pages, results = docs("paper_pages"), docs("lab_tables").results
-    drawn, caption = pages.show_figures(results("cifar10-methods"))
-    assert re.match(r'```{raw} html\n<figure class="drawn">\n<svg role="img" aria-label="[^"<]{20,}" ', drawn)
-    assert "light-dark(" in drawn
-    assert caption.startswith("*")
-    shown, *_ = pages.show_figures(results("mnist-cifar"))
-    for theme in ("light", "dark"):
-        assert f"](/figures/mnist-cifar-halves-{theme}.png){{.only-{theme}}}" in shown
 
 
 def test_rooms_stand_above_what_they_import(docs):
