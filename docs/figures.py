@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from records import RESULTS, find_pool, find_results, keep_fitted
+from records import RESULTS, find_pool, find_results, keep_fitted, read_runs
 from tables import MEASURES, POOLS, choose
 
 from effdeg.demo._experiments import apply_penalty, select_network
@@ -16,6 +16,7 @@ from effdeg.demo._page import plot_penalty
 from effdeg.functional import chebyshev_nodes, effective_degree, fit
 from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
+from effdeg_lab.experiments.picking.study import plot_pools, read_all_pools
 from effdeg_lab.experiments.procgen.study import make_figure
 from effdeg_lab.show.figures import add_grid
 
@@ -144,12 +145,18 @@ def plot_returns(theme: str) -> Figure:
     return make_figure([find_results(f"procgen-{game}") for game in ("dodgeball", "starpilot")]).draw(theme)
 
 
+def plot_picks(theme: str) -> Figure:
+    """Draw the accuracies of a random network, of the pick and of the best, for all pools."""
+    return plot_pools(read_all_pools(read_runs()), theme)
+
+
 OWN: dict[str, Callable[[str], Figure]] = {
     "meaning": plot_meaning,
     "accuracy-time": plot_time,
     "choices": plot_choices,
     "rescaling": plot_rescaling,
     "procgen-returns": plot_returns,
+    "picks": plot_picks,
 }
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from records import (
     Models,
     cut,
     describe,
-    find_cell,
     find_pool,
     find_results,
     find_tables,
@@ -21,6 +20,7 @@ from records import (
     list_missing,
     merge,
     read_cases,
+    read_runs,
     shorten,
     write_table,
 )
@@ -29,6 +29,7 @@ from effdeg.demo import load_digits
 from effdeg.pools import read_table
 from effdeg_lab import find_recipe
 from effdeg_lab.experiments.glue.study import count_exceptions
+from effdeg_lab.experiments.picking.study import make_overview, read_all_pools
 from effdeg_lab.experiments.pools.random_search import rank_within
 from effdeg_lab.show.columns import count_seeds, format_difference, format_points
 from effdeg_lab.show.tables import escape_markdown, to_markdown
@@ -56,6 +57,20 @@ MEASURES = {
     "parameter norm": "parameter_norm",
     "training accuracy": "train_accuracy",
 }
+README_PICKS = (
+    "CIFAR-10",
+    "CIFAR-10, ResNet-9",
+    "CIFAR-10, ViT",
+    "CIFAR-10 corrupted",
+    "PACS paintings",
+    "Tiny-ImageNet",
+)
+"""The pools of the README."""
+GUIDE_PICKS = (
+    *("CIFAR-10", "CIFAR-10, ResNet-9", "CIFAR-10, ResNet-18", "CIFAR-10, ViT", "CIFAR-10, MLP", "CIFAR-10 corrupted"),
+    *("MNIST", "Tiny-ImageNet", "PACS", "PACS paintings", "PACS cartoons", "PACS sketches", "MRPC"),
+)
+"""The pools of the guide to ``pick``."""
 CHOICE = 5
 """How many models there are to choose from."""
 NOISY = "cifar10-noisy-labels@model=resnet9-8,batch=128,lr=0.1,augment=none"
@@ -97,14 +112,32 @@ def tabulate_choices(names: Iterable[str] = ("normalized ED", "decision regions"
     return write_table(["one of five models that fit", "random", *names, "best"], rows)
 
 
+@cache
+def find_picks() -> dict[str, tuple[str, ...]]:
+    """Return what ``pick`` and its rivals choose in all pools, by the name of the pool with the number of networks."""
+    return {row[0]: row[1:] for row in make_overview(read_all_pools(read_runs())).rows}
+
+
+def tabulate_picks(names: Sequence[str] = ()) -> str:
+    """Tabulate what picking gains in pools that begin with one of the names; in all without names."""
+    heads = ["one of five networks that fit", "random", "`pick`", "best", "gain, %", "within one network"]
+    heads += ["by confidence", "by normalized ED", "by 50 labels", "by 200 labels"]
+    rows = [
+        [name, *(cell.replace("-", "−") for cell in cells)]
+        for name, cells in find_picks().items()
+        if not names or name.rpartition(" (")[0] in names
+    ]
+    return write_table(heads, rows)
+
+
 def tabulate_readme_choices() -> str:
-    """Tabulate what choosing gains, for the README: by ``pick``, then by normalized ED."""
-    chance, pick, best = (find_cell("picking-mnist", 1, "mnist", head) for head in ("chance", "pick", "best"))
-    rows = [["small networks, MNIST", "`pick`", f"{chance}%", f"{pick}%", f"{best}%"]]
-    for line in tabulate_choices(["normalized ED"]).splitlines()[2:]:
-        title, *accuracies = line.strip("| ").split(" | ")
-        rows.append([f"{title.partition(' (')[0]}, CIFAR-10", "normalized ED", *accuracies])
-    return write_table(["one of five, without labels", "chosen by", "random", "chosen", "best"], rows)
+    """Tabulate the accuracies of a random network, of the pick and of the best, for the README."""
+    rows = [
+        [name, *(f"{cell}%" for cell in cells[:3])]
+        for name, cells in find_picks().items()
+        if name.rpartition(" (")[0] in README_PICKS
+    ]
+    return write_table(["one of five networks, without labels", "random", "`pick`", "best"], rows)
 
 
 def tabulate_readme_accuracies() -> str:
@@ -437,6 +470,8 @@ TABLES: dict[str, Callable[[], str]] = {
     }),
     "cifar10-sensitivity": partial(cut, "cifar10-sensitivity", 1, "here, %", "ED"),
     "cifar10-learning-rate": partial(cut, "cifar10-learning-rate", 1, "here"),
+    "picks": tabulate_picks,
+    "picks-guide": partial(tabulate_picks, GUIDE_PICKS),
     "cifar10-fused": partial(cut, "cifar10-fused", 1, "here, %", "ED"),
     "digits-methods": partial(
         cut,
