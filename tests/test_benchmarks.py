@@ -131,11 +131,10 @@ def test_a_benchmark_that_is_killed_leaves_what_it_had_measured(monkeypatch, tmp
     assert [(row["variant"], row["milliseconds"]) for row in rows] == [("last", 2.0), ("first", 1.0)]
 
 
-def test_decoding_is_timed_for_each_decoder_that_is_there(monkeypatch):
+def test_decoding_is_timed(monkeypatch):
     monkeypatch.setattr(streaming, "IMAGES", 96)
     monkeypatch.setattr(streaming, "FILES", 2)
     monkeypatch.setattr(streaming.os, "sched_getaffinity", lambda _: {0}, raising=False)
-    monkeypatch.setattr(streaming, "_can_decode", lambda decoder: decoder == "pillow")
     rows = streaming.decoding_speed()["rows"]
     assert [(row["decoder"], row["processes"]) for row in rows] == [("pillow", 0), ("pillow", 1)]
     assert all(row["images_per_second"] > 0 for row in rows)

@@ -161,7 +161,7 @@ def test_proxies_of_test_examples_without_their_labels(tmp_path):
     done = carry_out(tmp_path, settings)
     model = make_model("mlp", shape=(64,), classes=10)
     model.load_state_dict(done.weights)
-    found, tests = done.summary["test_proxies"], DIGITS.test_inputs[:40]
+    found, tests = done.summary["test_proxies"], DIGITS.test_inputs
     assert found.keys() == {"confidence", "total_variation"}
     confidence = model(tests).softmax(1).amax(1).mean()
     assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
