@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import Record, device, interleaved
+from effdeg_lab.core.runs import Job, RunFolder
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Task, Training, open_loop
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.engine.step import Step
-from effdeg_lab.runs import Job, RunFolder
 
 EXAMPLES, STEPS = 50_000, 50
 AIMS = {"plain": 0.8, "ed": 1.4}

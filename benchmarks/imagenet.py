@@ -21,8 +21,9 @@ from torch.nn.functional import interpolate
 from benchmarks.engine import run_loop
 from benchmarks.streaming import draw_photos
 from benchmarks.timing import Record, device, interleaved
+from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.data import ImageSet, Labeled
-from effdeg_lab.data.stored import find_imagenet
+from effdeg_lab.data.image_files import find_imagenet
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
@@ -30,7 +31,6 @@ from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.streaming import make_examples
 from effdeg_lab.models import ViT
-from effdeg_lab.recipe import find_recipe
 
 STEPS, REPEATS, STREAMED_STEPS = 5, 5, 60
 TINY = "tiny-imagenet"

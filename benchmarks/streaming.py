@@ -1,19 +1,18 @@
-"""How fast images in files are decoded for training, by decoder and number of processes."""
+"""How fast images in files are decoded for training, by number of processes."""
 
 import io
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
 from PIL import Image
 
 from benchmarks.timing import Record
-from effdeg_lab.data.decoding import Crops, Decoder, check_decoder, read_crops, split_keys
-from effdeg_lab.data.stored import StoredImages
+from effdeg_lab.data.decoding import Crops, read_crops, split_keys
+from effdeg_lab.data.image_files import StoredImages
 
 # ImageNet's images are 500 × 375 pixels more often than not, and 110 kB on average.
 SIZE, FILES, IMAGES, PIXELS = (375, 500), 64, 2048, 224
@@ -26,10 +25,7 @@ def decoding_speed() -> Record:
     with tempfile.TemporaryDirectory() as folder:
         images = draw_photos(Path(folder), FILES)
         rows = [
-            {"decoder": decoder, "processes": count, "images_per_second": _time(images, decoder, count)}
-            for decoder in get_args(Decoder)
-            if _can_decode(decoder)
-            for count in counts
+            {"decoder": "pillow", "processes": count, "images_per_second": _time(images, count)} for count in counts
         ]
     return {
         "name": "images decoded per second",
@@ -38,10 +34,10 @@ def decoding_speed() -> Record:
     }
 
 
-def _time(images: StoredImages, decoder: Decoder, count: int) -> float:
+def _time(images: StoredImages, count: int) -> float:
     """Return images per second from the first chunk on: before it, processes start."""
     keys = split_keys(0, torch.arange(IMAGES) % FILES)
-    chunks = read_crops(Crops(images, PIXELS, least=0.08, decoder=decoder), keys, decoders=count)
+    chunks = read_crops(Crops(images, PIXELS, least=0.08), keys, decoders=count)
     next(chunks)
     start = time.perf_counter()
     done = sum(len(chunk.labels) for chunk in chunks)
@@ -61,11 +57,3 @@ def draw_photos(folder: Path, count: int) -> StoredImages:
         (folder / name).write_bytes(stream.getvalue())
     listed = np.resize(np.array([name.encode() for name in names]), count)
     return StoredImages((folder,), listed, np.zeros(count, dtype=np.int64))
-
-
-def _can_decode(decoder: Decoder) -> bool:
-    try:
-        check_decoder(decoder)
-    except ValueError:
-        return False
-    return True

@@ -14,8 +14,8 @@ from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import Step
-from effdeg_lab.engine.together import StackedStep
 
 Run = Callable[[], object]
 SECONDS = 30.0

@@ -16,8 +16,8 @@ from effdeg.demo._page import plot_penalty
 from effdeg.functional import chebyshev_nodes, effective_degree, fit
 from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
-from effdeg_lab.figures import add_grid
-from effdeg_lab.studies.returns import make_figure
+from effdeg_lab.experiments.procgen.study import make_figure
+from effdeg_lab.show.figures import add_grid
 
 FIGURES = Path(__file__).parent / "figures"
 # Figures of recipes that a page shows, as RECIPE/FIGURE.

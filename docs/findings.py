@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from records import find_cell, find_pool, find_results, read_cases, shorten, write_table
 from tables import FASTEST, MEASURES, POOLS, bound_networks, correlate, find_decoding_hours, rank_pool
 
-from effdeg_lab.tables import escape_markdown
+from effdeg_lab.show.tables import escape_markdown
 
 SAME_WIDTH = ("cifar10-random-pool", 4)
 INTERVAL = re.compile(r"\(([-+\d.]+)(?:…| to )([-+\d.]+)\)")

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from effdeg.io import write_figure
-from effdeg_lab.runs import RunFolder
-from effdeg_lab.studies.picking import make_tables, plot_pools, read_all_pools
-from effdeg_lab.tables import to_markdown
+from effdeg_lab.core.runs import RunFolder
+from effdeg_lab.experiments.picking.study import make_tables, plot_pools, read_all_pools
+from effdeg_lab.show.tables import to_markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
 

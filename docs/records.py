@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from effdeg_lab import RunFolder, Table, all_recipes, find_recipe
-from effdeg_lab.results import Results, collect
-from effdeg_lab.runs import Run
-from effdeg_lab.studies.methods import write_sweep_command
-from effdeg_lab.studies.pool import REFERENCE, ModelPool, read_pool
-from effdeg_lab.studies.random_pool import FITS
-from effdeg_lab.tables import escape_markdown
+from effdeg_lab.core.results import Results, collect
+from effdeg_lab.core.runs import Run
+from effdeg_lab.experiments.pools.random_search import FITS
+from effdeg_lab.experiments.pools.study import REFERENCE, ModelPool, read_pool
+from effdeg_lab.show.columns import write_sweep_command
+from effdeg_lab.show.tables import escape_markdown
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

@@ -29,8 +29,7 @@ def read_imports() -> dict[str, set[str]]:
             ):
                 package = (node.module or "").split(".")[1:2]
                 imported = {*package} or {alias.name for alias in node.names}
-                late = {"plots", "proxies"} if room == "measure" else {"plots"}  # compare(proxies=…) imports late
-                found[room] |= imported - (late if node not in tree.body else set())
+                found[room] |= imported - ({"plots"} if node not in tree.body else set())
     return {room: (imported & found.keys()) - {room} for room, imported in found.items()}
 
 

@@ -26,12 +26,12 @@ from records import (
 )
 
 from effdeg.demo import load_digits
-from effdeg.ranking import read_table
+from effdeg.pools import read_table
 from effdeg_lab import find_recipe
-from effdeg_lab.studies.methods import count_seeds, format_difference, format_points
-from effdeg_lab.studies.random_pool import rank_within
-from effdeg_lab.studies.text import count_exceptions
-from effdeg_lab.tables import escape_markdown, to_markdown
+from effdeg_lab.experiments.glue.study import count_exceptions
+from effdeg_lab.experiments.pools.random_search import rank_within
+from effdeg_lab.show.columns import count_seeds, format_difference, format_points
+from effdeg_lab.show.tables import escape_markdown, to_markdown
 
 # The pools of models by the title of their architecture: two grids, and three random searches.
 POOLS = {
@@ -99,7 +99,7 @@ def tabulate_choices(names: Iterable[str] = ("normalized ED", "decision regions"
 
 def tabulate_readme_choices() -> str:
     """Tabulate what choosing gains, for the README: by ``pick``, then by normalized ED."""
-    chance, pick, best = (find_cell("picking-mnist", 1, "mnist", head) for head in ("chance", "pick", "best"))
+    chance, pick, best = (find_cell("picking-mnist", 1, "MNIST", head) for head in ("chance", "pick", "best"))
     rows = [["small networks, MNIST", "`pick`", f"{chance}%", f"{pick}%", f"{best}%"]]
     for line in tabulate_choices(["normalized ED"]).splitlines()[2:]:
         title, *accuracies = line.strip("| ").split(" | ")

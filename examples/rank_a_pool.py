@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from effdeg import proxies, ranking
+from effdeg import pools, proxies
 from effdeg.demo import load_digits
 
 GRID = {"width": (32, 128, 512), "lr": (3e-4, 1e-3, 3e-3), "weight_decay": (0.0, 0.1, 1.0)}
@@ -71,7 +71,7 @@ with options.out.open("w", newline="") as file:
 # What is a good sign if it is large, such as a margin, is negated.
 turned = [f"-{name}" if proxies.larger_is_better(name) else name for name in MEASURES]
 # Weight decay hardly matters here: networks that differ in it alone are nearly copies, and are resampled together.
-ranked = ranking.rank(rows, target="gap", measures=turned, hyperparameters=list(grid), clusters=["width", "lr"])
+ranked = pools.rank(rows, target="gap", measures=turned, hyperparameters=list(grid), clusters=["width", "lr"])
 print(ranked)
 for name in turned:
     if name != "effective_degree":

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from effdeg import changes
-from effdeg._models.partners import name_change
+from effdeg._adapters.partners import name_change
 
 IMAGES = torch.rand(6, 3, 8, 10, generator=torch.Generator().manual_seed(0))
 ON_IMAGES = [changes.mirror, changes.shift(2), changes.crop(0.5), changes.noise(0.1), changes.brightness(0.3)]
@@ -114,3 +114,25 @@ def test_a_change_is_found_by_its_name(change):
 def test_texts_that_are_no_changes(text, message):
     with pytest.raises(ValueError, match=message):
         changes.parse(text)
+
+
+@pytest.mark.parametrize("name", ["shift(1_0)", "noise(0_1)", "drop_tokens(0.1, 1_03)"])
+def test_underscores_in_numbers_are_refused(name):
+    """Python reads 1_0 as 10."""
+    with pytest.raises(ValueError, match="is not of the form"):
+        changes.parse(name)
+
+
+def test_short_texts_keep_their_first_token_and_their_padding():
+    ids, lengths = torch.arange(1, 8).repeat(4, 1), torch.tensor([[1], [2], [3], [7]])
+    mask = (torch.arange(7) < lengths).long()
+    dropped = changes.drop_tokens(0.9)({"input_ids": ids, "attention_mask": mask})["input_ids"] == 0
+    assert not dropped[:, 0].any()
+    assert not (dropped & (mask == 0)).any()
+    assert dropped.sum(1).tolist() == [0, 1, 2, 6]
+
+
+def test_a_mask_that_is_added_to_scores_has_no_tokens_to_drop():
+    ids = torch.arange(1, 8).repeat(4, 1)
+    with pytest.raises(ValueError, match="attention_mask of 0 and 1, not one that is added to scores"):
+        changes.drop_tokens(0.5)({"input_ids": ids, "attention_mask": -1e9 * (ids > 4)})

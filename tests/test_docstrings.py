@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 
 PACKAGES = [
-    *("effdeg", "effdeg.baselines", "effdeg.demo", "effdeg.functional", "effdeg.io", "effdeg.measure"),
-    *("effdeg.plots", "effdeg.proxies", "effdeg.ranking", "effdeg.train"),
+    *("effdeg", "effdeg.baselines", "effdeg.demo", "effdeg.functional", "effdeg.io", "effdeg.measuring"),
+    *("effdeg.plots", "effdeg.proxies", "effdeg.pools", "effdeg.train"),
     *("effdeg.integrations.huggingface", "effdeg.integrations.lightning"),
 ]
 

@@ -8,7 +8,7 @@ what was measured on them; ``examples/rank_a_pool.py`` made it, in some minutes.
 
 from pathlib import Path
 
-from effdeg.ranking import rank, read_table
+from effdeg.pools import rank, read_table
 
 table = read_table(Path("../../results/pools/digits.csv"))
 measures = ["effective_degree_normalized", "total_variation", "sharpness@0.05", "adaptive_sharpness@0.5"]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn.modules.module import _global_forward_pre_hooks
 
+from effdeg_lab.core.runs import Job, RunFolder, StoppedError
 from effdeg_lab.data import Labeled
 from effdeg_lab.engine import Training, loop, train
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.runs import Job, RunFolder, StoppedError
 
 SMALL = {
     "data": "digits",

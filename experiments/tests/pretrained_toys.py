@@ -6,8 +6,8 @@ import torch
 from engine_runs import SIZE, make_pictures, small
 from torch import nn
 
-from effdeg_lab.data.layouts import Corrupted
-from effdeg_lab.finetuning.encoders import ImageClassifier
+from effdeg_lab.data.labeled import Corrupted
+from effdeg_lab.models.pretrained import ImageClassifier
 
 
 def make_encoder(classes):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from toy_results import invent_run
 
-from effdeg_lab.recipe import find_recipe
-from effdeg_lab.report import report_on
+from effdeg_lab.core.recipe import find_recipe
+from effdeg_lab.show.report import report_on
 
 README = Path(__file__).parent.parent / "README.md"
 NAME = "smoothing:RECIPE"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 import pytest
 
 from effdeg_lab.cli import main
+from effdeg_lab.core.recipe import all_recipes, find_recipe
+from effdeg_lab.core.runs import RunFolder
+from effdeg_lab.core.settings import Settings, setting
 from effdeg_lab.data import load
 from effdeg_lab.engine import Training
-from effdeg_lab.made_up import make_up
-from effdeg_lab.recipe import all_recipes, find_recipe
-from effdeg_lab.runs import RunFolder
-from effdeg_lab.settings import Settings, setting
+from effdeg_lab.models.made_up import make_up
 
 
 def command(*arguments, code=0):
@@ -99,14 +99,14 @@ def test_every_setting_of_the_lab_says_what_it_is():
     assert Training in kinds
     about = {(kind, each.name): each.metadata["about"] for kind in kinds for each in fields(kind)}
     assert [key for key, words in about.items() if not 3 <= len(words) < 90] == []
-    assert Training.describe()["optimizer"] == "AdamW, or SGD with momentum: adamw, sgd"
+    assert Training.describe()["optimizer"] == "AdamW, or SGD with momentum 0.9: adamw, sgd"
 
 
 def test_the_list_says_what_is_missing_here(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "procgen", None)
     names = ("digits-methods", "finetune-pool", "cifar10-methods", "procgen-jumper")
     recipes = {name: find_recipe(name) for name in names}
-    monkeypatch.setattr("effdeg_lab.recipe.all_recipes", lambda: recipes)
+    monkeypatch.setattr("effdeg_lab.core.recipe.all_recipes", lambda: recipes)
     make_up(["cifar10"], tmp_path)
     command("list", "--data", str(tmp_path))
     found = re.findall(r"can run here|missing here: \S+", capsys.readouterr().out)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from effdeg_lab.recipe import Method, Recipe, Reported
-from effdeg_lab.runs import Run
-from effdeg_lab.settings import Settings, setting
-from effdeg_lab.studies.methods import Methods
-from effdeg_lab.studies.pool import Pool
-from effdeg_lab.studies.prices import Prices
+from effdeg_lab.core.recipe import Method, Recipe, Reported
+from effdeg_lab.core.runs import Run
+from effdeg_lab.core.settings import Settings, setting
+from effdeg_lab.experiments.cifar10.ablations import Prices
+from effdeg_lab.experiments.pools.study import PoolStudy
+from effdeg_lab.show.methods import Methods
 
 DEVICE = "Thinking Machine"
 
@@ -64,7 +64,7 @@ POOL = Recipe(
     name="pool",
     title="A pool",
     settings=Toy(epochs=5, alpha=2.0),
-    study=Pool(),
+    study=PoolStudy(),
     methods=(Method("plain", "MLP"),),
     seeds=(0, 1),
     grid={"batch": (10, 20, 40), "lr": (0.1, 0.01, 0.001)},

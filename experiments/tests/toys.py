@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from effdeg_lab import Job, Method, Recipe, Reported, RunFolder, Settings, Study
-from effdeg_lab.settings import setting
+from effdeg_lab.core.settings import setting
 
 HELD_AT = 4  # after this epoch a run waits to be ended, if TOY_HOLD names a pipe, into which it writes
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from effdeg._models.examples import describe_shapes
-from effdeg._models.partners import draw, name_change
+from effdeg._adapters.examples import describe_shapes
+from effdeg._adapters.partners import draw, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
@@ -181,7 +181,8 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     at the embeddings: ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.
 
     Raises:
-        ValueError: If ``share`` is not between 0 and 1, or ``token`` is negative.
+        ValueError: If ``share`` is not between 0 and 1, or ``token`` is negative; where it is used, if the mask is one
+            that is added to scores.
 
     Example:
         >>> import torch
@@ -201,11 +202,15 @@ def drop_tokens(share: float, token: int = 0) -> Change:
                 f"dictionary, not {describe_shapes(examples)}."
             )
         shown = torch.ones_like(ids) if not by_name or "attention_mask" not in examples else examples["attention_mask"]
+        if shown.is_floating_point() and shown.is_cpu and bool((shown < 0).any()):
+            raise ValueError(
+                "drop_tokens takes an attention_mask of 0 and 1, not one that is added to scores. Give booleans."
+            )
         order = _draw(ids, *ids.shape).masked_fill(shown == 0, 2.0)
         order[:, 0] = 2.0
         # Of every text, the tokens with the smallest random numbers.
-        count = (share * shown.sum(1, keepdim=True)).round()
-        dropped = ids.masked_fill(order.argsort(1).argsort(1) < count, token)
+        count = (share * (shown != 0).sum(1, keepdim=True)).round()
+        dropped = ids.masked_fill((order.argsort(1).argsort(1) < count) & (order < 1), token)
         return {**examples, "input_ids": dropped} if by_name else dropped
 
     return Change(f"drop_tokens({share:g}, {token})", change)
@@ -234,6 +239,8 @@ def _parse_one(part: str, text: str) -> Callable[[Any], Any]:
     change, types = _BY_NAME[name]
     numbers = matched[2].split(",") if matched[2] else []
     try:
+        if any("_" in number for number in numbers):  # Python reads 1_0 as 10
+            raise ValueError(part)
         given = [kind(number) for kind, number in zip(types, numbers, strict=True)]
     except ValueError:
         example = next(each for each in _EXAMPLES if each.startswith(name))

@@ -1,19 +1,23 @@
 """The figures of the library: light or dark, with colors that color-blind readers can distinguish."""
 
-from collections.abc import Iterator
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._utils.checks import check_choice
+from effdeg._utils.checks import check_choice, pluralize
 from effdeg._utils.imports import describe_install
 from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
-from effdeg.measure._measurement import Measurement
+from effdeg.measuring import Measurement, Trace
+from effdeg.pools import Choice, Comparison, Ranking
+from effdeg.pools._reading import Array
 
 try:
     import matplotlib as mpl
@@ -21,16 +25,26 @@ try:
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.textpath import TextPath
+    from matplotlib.ticker import MaxNLocator, NullLocator, SymmetricalLogLocator
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"figures need matplotlib: {describe_install('plots')}") from error
 
-if TYPE_CHECKING:
-    from effdeg.measure._comparison import Comparison
-    from effdeg.measure._tracing import Trace
-    from effdeg.pools._choice import Choice
+__all__ = [
+    "THEMES",
+    "Theme",
+    "open_figure",
+    "plot_choice",
+    "plot_comparison",
+    "plot_measurement",
+    "plot_method",
+    "plot_ranking",
+]
 
-__all__ = ["THEMES", "Theme", "open_figure", "plot_choice", "plot_comparison", "plot_measurement", "plot_method"]
+
+_COLUMNS, _PANELS = 4, 12  # of the figure of a ranking
+# The longest name in characters; the room for a name in points, across a panel and along its height.
+_LONGEST, _WIDE, _TALL = 27, 185.0, 140.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ def open_figure(theme: str, size: tuple[float, float]) -> Iterator[tuple[Theme, 
         yield colors, Figure(figsize=size, dpi=160, layout="constrained", facecolor=colors.ground)
 
 
-def plot_method(trace: "Trace", *, theme: str = "light", **fit_settings: Any) -> Figure:
+def plot_method(trace: Trace, *, theme: str = "light", **fit_settings: Any) -> Figure:
     """Draw the paper's method figure from a model's own outputs.
 
     From left to right: the paths between examples, on the two main directions of the data, strong where the outputs
@@ -185,7 +199,7 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
     return figure
 
 
-def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure:
+def plot_comparison(comparison: Comparison, *, theme: str = "light") -> Figure:
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is.
 
     Args:
@@ -229,7 +243,7 @@ def plot_comparison(comparison: "Comparison", *, theme: str = "light") -> Figure
     return figure
 
 
-def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
+def plot_choice(choice: Choice, *, theme: str = "light") -> Figure:
     """Draw what :func:`effdeg.pick` found: the two parts of each model's score, and how often the model is best.
 
     Args:
@@ -272,7 +286,7 @@ def plot_choice(choice: "Choice", *, theme: str = "light") -> Figure:
     return figure
 
 
-def _draw_landscape(axes: Axes, trace: "Trace", values: Tensor, colors: Theme, marked: tuple[int, int]) -> None:
+def _draw_landscape(axes: Axes, trace: Trace, values: Tensor, colors: Theme, marked: tuple[int, int]) -> None:
     """Draw paths in the plane of the data: faint where the outputs stay the same, strong where they change."""
     shown = sorted({*range(min(len(values), 80)), *marked})
     steepness = values.diff(dim=1).norm(dim=-1) / trace.alpha.diff(dim=1).clamp(min=1e-9)
@@ -343,3 +357,138 @@ def _draw_bar(axes: Axes, row: int, value: float, interval: tuple[float, float],
         axes.plot(interval, (row, row), color=color, lw=2, solid_capstyle="round")
     face: Any = color if filled else axes.get_facecolor()
     axes.plot(value, row, "o", ms=7, mec=color, mfc=face, mew=1.6)
+
+
+def plot_ranking(
+    ranking: Ranking, measures: Sequence[str] | None = None, *, theme: str = "light", caption: str = ""
+) -> Figure:
+    """Plot the gap against each measure: the figure of :meth:`effdeg.pools.Ranking.plot`.
+
+    Args:
+        ranking: A ranking without strata, or that of one stratum.
+        measures: The measures to plot; by default the 12 best by Kendall's τ.
+        theme: ``"light"`` or ``"dark"``.
+        caption: What the caption of the figure ends with.
+
+    Returns:
+        The figure, with a panel for each measure.
+
+    Raises:
+        ValueError: If a measure or the theme is not known, or there is no measure to plot.
+
+    Example:
+        >>> from effdeg.plots import plot_ranking
+        >>> from effdeg.pools import rank
+        >>> table = {"norm": [3, 1, 2], "degree": [1, 2, 4], "gap": [0.1, 0.2, 0.3]}
+        >>> len(plot_ranking(rank(table, resamples=100)).axes)
+        2
+    """
+    names = list(ranking.scores)[:_PANELS] if measures is None else list(measures)
+    for name in names:
+        check_choice("measure", name, ranking.scores)
+    if not names:
+        raise ValueError("there is no measure to plot.")
+    columns = min(_COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    width = max(3.1 * columns, 4.2)
+    heading = 0.0 if ranking.pool.stratum is None else 0.25
+    with open_figure(theme, (width, 2.75 * rows + 0.25 + heading)) as (colors, figure):
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+        for axes, name in zip(grid.flat, names, strict=False):
+            score = ranking.scores[name]
+            if score.undefined is None:
+                _plot_panel(axes, ranking, name, colors)
+            else:
+                reason = textwrap.fill(score.undefined, 32, max_lines=8, placeholder=" …")
+                axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", parse_math=False)
+                axes.xaxis.set_major_locator(NullLocator())
+                axes.spines["bottom"].set_visible(False)
+            title = _fold(name)
+            if score.pearson is not None and score.kendall is not None:
+                title += f"\nr = {score.pearson}, τ = {score.kendall.value:z.2f}"
+            # Dollar signs are part of a name, not mathematics.
+            axes.set_title(title).set_parse_math(False)
+        for axes in grid.flat[len(names) :]:
+            axes.remove()
+        for axes in grid[:, 0]:
+            axes.set_ylabel(_shorten(ranking.pool.target, _TALL), parse_math=False)
+        low, high = float(ranking.pool.gaps.min()), float(ranking.pool.gaps.max())
+        grid[0, 0].set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
+        if heading:
+            title = f"{ranking.pool.describe_stratum()} ({pluralize(len(ranking.pool), 'model')})"
+            figure.suptitle(title, fontsize=10.5, x=0.01, ha="left").set_parse_math(False)
+        text = _caption(ranking, names, by_default=measures is None) + caption
+        figure.supxlabel(textwrap.fill(text, int(16 * width)), fontsize=8)
+    return figure
+
+
+def _caption(ranking: Ranking, names: Sequence[str], *, by_default: bool) -> str:
+    level, count = f"{ranking.level * 100:g}%", len(ranking.scores)
+    alone = " if models were independent" if ranking.pool.clustered else ""
+    shown = f"; {len(names)} best of {count}" if by_default and len(names) < count else ""
+    chosen = [best["pearson"] for best in ranking.best.values() if best["pearson"].variant in names]
+    variants = ", ".join(f"{best.variant} (best of {len(best.variants)})" for best in chosen)
+    shown += f"; not corrected for the choice: {variants}" if chosen else ""
+    return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
+
+
+def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme) -> None:
+    values, gaps = ranking.pool.measures[name], ranking.pool.gaps
+    # Axes cannot span the whole range of a float.
+    power = math.floor(math.log10(np.abs(values).max()))
+    power = power if abs(power) > 100 else 0
+    values = values / 10.0**power
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and math.log10(high) - math.log10(low) > 3:
+        axes.set_xscale("log")
+        fine = np.geomspace(low, high, 200)
+    elif high < 0 and math.log10(-low) - math.log10(-high) > 3:
+        # Negated measures: a logarithmic axis of their size, larger to the right as everywhere.
+        axes.set_xscale("symlog", linthresh=-high)
+        locator = SymmetricalLogLocator(base=10, linthresh=-high)
+        locator.set_params(numticks=5)
+        axes.xaxis.set_major_locator(locator)
+        fine = -np.geomspace(-low, -high, 200)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        fine = np.linspace(low - 0.06 * (high - low), high + 0.06 * (high - low), 200)
+    line, half = _fit(values, gaps, fine, ranking.level)
+    axes.fill_between(fine, line - half, line + half, color=colors.ink, alpha=0.14, lw=0)
+    axes.plot(fine, line, color=colors.ink, lw=1.3)
+    axes.scatter(values, gaps, color=colors.simple, s=26, lw=0.5, ec=colors.ground, zorder=3)
+    axes.margins(x=0.0 if axes.get_xscale() == "linear" else 0.06)
+    axes.grid(color=colors.faint, lw=0.5)
+    axes.set_axisbelow(True)
+    if power:
+        axes.set_xlabel(f"× 10^{power}", parse_math=False)
+
+
+def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Array]:
+    """Fit a line by least squares; return it and the half width of its confidence band."""
+    freedom = len(values) - 2
+    # In units of the spread, so that squares neither overflow nor vanish.
+    x, where = ((each - values.mean()) / np.ptp(values) for each in (values, at))
+    slope = float(x @ (gaps - gaps.mean()) / (x @ x))
+    residual = gaps - gaps.mean() - slope * x
+    scatter = math.sqrt(float(residual @ residual) / freedom)
+    margin = student_quantile((1 + level) / 2, freedom) * scatter
+    return gaps.mean() + slope * where, margin * np.sqrt(1 / len(x) + where**2 / (x @ x))
+
+
+def _fold(name: str) -> str:
+    """Break a name that is too wide into two lines, between words near its middle."""
+    between = [place + 1 for place, character in enumerate(name) if character in "_- "]
+    if _shorten(name, _WIDE) == name or not between:
+        return _shorten(name, _WIDE)
+    middle = min(between, key=lambda place: abs(2 * place - len(name)))
+    return "\n".join(_shorten(part, _WIDE) for part in (name[:middle], name[middle:]))
+
+
+def _shorten(name: str, points: float) -> str:
+    """Leave out the middle of a name that has too many characters or is too wide in points."""
+    size = mpl.rcParams["axes.titlesize"]
+    short, kept = name, min(len(name) + 1, _LONGEST + 1)
+    while len(short) > _LONGEST or TextPath((0, 0), short.replace("$", "S"), size=size).get_extents().width > points:
+        kept -= 1
+        short = f"{name[: math.ceil(kept / 2)]}…{name[len(name) - (kept - 1) // 2 :]}"
+    return short

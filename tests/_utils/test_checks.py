@@ -5,32 +5,21 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from effdeg._utils import checks
 
 
 @pytest.mark.parametrize(
-    ("check", "arguments", "error", "message"),
+    ("check", "arguments", "message"),
     [
-        (checks.check_choice, ("basis", "legndre", ["chebyshev", "legendre"]), ValueError, "Did you mean 'legendre'?"),
-        (
-            checks.check_choice,
-            ("basis", "zzz", ["chebyshev", "legendre"]),
-            ValueError,
-            "from: 'chebyshev', 'legendre'.",
-        ),
-        (checks.check_fit, (4, 4), ValueError, "Use nodes=5 or more, or degree=3 or less."),
-        (checks.check_components, (9, 4), ValueError, "Use components=3 or less, or more nodes."),
-        (checks.check_components, (1, 1), ValueError, "nodes=1 shows no variation"),
-        (checks.check_damping, (-1e-3,), ValueError, "damping=-0.001 must be zero or positive and finite"),
-        (checks.check_weight, ("1",), TypeError, "weight='1' must be a number, zero or positive"),
-        (checks.check_flag, ("normalized", "no"), TypeError, "normalized='no' must be True or False."),
-        (checks.check_generator, (3,), TypeError, "For a seed: generator=torch.Generator().manual_seed(0)."),
+        (checks.check_choice, ("basis", "zzz", ["chebyshev", "legendre"]), "Choose from: 'chebyshev', 'legendre'."),
+        (checks.check_fit, (4, 4), "Use nodes=5 or more, or degree=3 or less."),
+        (checks.check_components, (9, 4), "Use components=3 or less, or more nodes."),
+        (checks.check_components, (1, 1), "nodes=1 shows no variation"),
     ],
 )
-def test_the_message_says_what_to_write_instead(check, arguments, error, message):
-    with pytest.raises(error, match=re.escape(message)):
+def test_the_message_says_what_to_write_instead(check, arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         check(*arguments)
 
 
@@ -55,11 +44,6 @@ def test_numbers_that_are_refused(value, zero):
 def test_what_is_accepted():
     assert checks.check_number("rho", np.float32(0.5), "it is a radius") == 0.5
     assert checks.check_number("rho", 0, "it is a radius", zero=True) == 0.0
-    checks.check_fit(5, 4)
-    checks.check_components(3, 4)
-    checks.check_flag("normalized", False)
-    checks.check_generator(None)
-    checks.check_generator(torch.Generator())
 
 
 def test_long_lists_are_shortened():

@@ -32,6 +32,16 @@ def test_a_table_fits_the_screen(width, tables, first):
     assert all(cell.split()[0] in text for row in TABLE[1:] for cell in row[1:])
 
 
+@pytest.mark.parametrize("name", ["x" * 200, "runs/" + "y" * 90 + "/last.pt"])
+def test_a_long_name_is_folded(name):
+    for width in (3, 20, 40):
+        rows = [["model", "value"], [name, "0.5"]]
+        (table,) = fit_columns(rows, width)
+        assert table[1][0].replace("\n", "") == name
+        if width >= 20:
+            assert max(map(len, align_columns(table))) <= width
+
+
 def test_names_and_notes_are_escaped():
     page = render_tables([("a & b", [["model"], ["<script>"], ["two\nlines"]])], ["1 < 2"])
     assert all(part in page for part in ("a &amp; b", ">&lt;script&gt;</td>", "two<br>lines", "<p>1 &lt; 2</p>"))
@@ -40,5 +50,5 @@ def test_names_and_notes_are_escaped():
 def test_a_frame_needs_pandas(monkeypatch):
     assert make_frame([{"a": 1, "b": "x"}, {"a": 2}]).to_dict("list")["a"] == [1, 2]
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"a data frame needs pandas: pip install -e '\.\[pandas\]'"):
+    with pytest.raises(ImportError, match=r"a data frame needs pandas: pip install -e '\.\[pools\]'"):
         make_frame([])

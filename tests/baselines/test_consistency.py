@@ -186,3 +186,11 @@ def test_a_compiled_step_is_the_same_step(without_shape_checks):
 
     compiled = torch.compile(value_of, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(*(gradients(function(X, U), model) for function in (value_of, compiled)))
+
+
+def test_changes_to_nan_and_of_other_examples_are_told():
+    model = mlp().double()
+    with pytest.raises(ValueError, match=r"the function of change= returned NaN"):
+        Consistency(lambda x: x / 0)(model, X, unlabeled=X)
+    with pytest.warns(UserWarning, match=r"function of change= \(<lambda>\) does not change each example"):
+        Consistency(lambda x: x.flip(0))(model, X, unlabeled=X)

@@ -166,7 +166,7 @@ def test_bad_settings(settings, kind, message):
     ("x", "unlabeled", "kind", "message"),
     [
         (X, U.long(), TypeError, "no straight line joins integers"),
-        (X, U.cfloat(), TypeError, r"unlabeled \('\[0\]\[0\]'\) holds complex numbers"),
+        (X, U.cfloat(), TypeError, r"unlabeled \('\[0\].\[0\]'\) holds complex numbers"),
         (X, U[:, :3], TypeError, r"unlabeled examples \(.*\(3,\) torch.float64\) do not have the form.*\(6,\)"),
         (X, U.float(), TypeError, "do not have the form"),
         (X, {"x": U}, TypeError, "do not have the form"),
@@ -185,3 +185,19 @@ def test_models_that_do_not_return_a_row_per_example():
         ICT(lambda x: x.sum())(mlp().double(), X, unlabeled=U)
     with pytest.raises(ValueError, match=r"for a joined batch of 12 \+ 20 examples, but no tensor with 32 rows"):
         ICT(mlp().double())(lambda x: x.sum(), X, unlabeled=U)
+
+
+def test_masks_are_joined_by_the_names_of_the_parameters():
+    seen, hidden = [], torch.arange(6) >= 1 + torch.arange(len(U))[:, None] % 6
+
+    def model(x, padding_mask):
+        seen.append(padding_mask)
+        return x[:, :4] * 1.0
+
+    ICT(lambda x, padding_mask: x[:, :4])(model, (X, X > 9), unlabeled=(U, hidden))
+    assert not (seen[0][len(X) :] & ~hidden).any()
+
+
+def test_an_empty_unlabeled_batch_is_named():
+    with pytest.raises(TypeError, match="unlabeled holds no examples"):
+        ICT(Unexpected())(Unexpected(), X, unlabeled=U[:0])

@@ -10,7 +10,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.nn.functional import cross_entropy
 
 import effdeg
-from effdeg._models.derivatives import double_differentiable
+from effdeg._adapters.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
 from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens

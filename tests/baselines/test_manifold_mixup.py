@@ -125,6 +125,7 @@ def test_a_generator_repeats_itself_and_leaves_the_global_state():
         ((X.cfloat(), Y), {"at": ["layer"]}, TypeError, "x holds complex numbers"),
         (({"x": X, "labels": Y}, Y), {"at": ["layer"]}, ValueError, "x holds 'labels'"),
         (({"x": X, "my_mask": Y}, Y), {"at": ["layer"]}, ValueError, r"holds a mask \(my_mask\).*Use embedding_mixup"),
+        (({"x": X, "my_mask": -1e9 * X}, Y), {"at": ["layer"]}, ValueError, r"holds a mask \(my_mask\)"),
         ((X.long(), Y), {"at": [None, "layer"]}, TypeError, "no straight line joins integers"),
     ],
 )

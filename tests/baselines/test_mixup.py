@@ -94,6 +94,13 @@ def test_trees_masks_and_what_is_shared():
     assert x["rest"][1] is flag
 
 
+@pytest.mark.parametrize("x", [{"x": X, "attention_mask": -1e9 * (X > 0)}, (X, -1e9 * (X > 0))])
+def test_masks_that_are_added_to_scores_are_refused(x):
+    """The middle of 0 and -1e9 hides as much as -1e9."""
+    with pytest.raises(ValueError, match=r"hold -1e\+09, as a mask that is added to scores does"):
+        mixup(x, Y, classes=4)
+
+
 def test_complex_numbers_that_all_examples_share_stay():
     shared = torch.randn(5, 3, dtype=torch.cfloat)
     assert mixup({"x": X, "shared": shared}, Y, classes=4)[0]["shared"] is shared

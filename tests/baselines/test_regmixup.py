@@ -182,3 +182,17 @@ def test_probabilities_are_no_logits(penalty):
         penalty(nn.Sequential(mlp(), nn.Dropout(0.1), nn.Softmax(-1)), x, y)
     with pytest.warns(UserWarning, match=r"the network returned several tensors. \[0\] is used, not \[1\]; .*alone"):
         penalty(lambda x: (nn.functional.dropout(mlp()(x)), x), x, y)
+
+
+def test_masks_are_joined_by_the_names_of_the_parameters():
+    """A position is hidden where both examples hide it: True in a padding mask."""
+    seen, hidden = [], torch.arange(6) >= 1 + torch.arange(12)[:, None] % 6
+
+    def model(x, padding_mask):
+        seen.append(padding_mask)
+        return x[:, :4] * 1.0
+
+    RegMixup(classes=4)(model, (X, hidden), Y)
+    partners = [(seen[0][12 + row] == (hidden[row] & hidden)).all(1).any() for row in range(12)]
+    assert all(partners)
+    assert not (seen[0][12:] & ~hidden).any()

@@ -187,7 +187,7 @@ def test_partners_by_name(run, images, tmp_path):
     assert json.loads(out)["rows"][0]["effective_degree"] == pytest.approx(expected.value)
     code, _, err = run(*pool, "--partners", "mirror")
     assert code == 2
-    assert "--partners was mirror or mirror + shift(1) then and is mirror now" in " ".join(err.split())
+    assert "--partners differs (mirror or mirror + shift(1) then, mirror now)" in " ".join(err.split())
 
 
 def test_partners_that_are_not_known(run, images):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import effdeg
-from effdeg import ranking
+from effdeg import pools
 from effdeg.cli._compare import compare
 from effdeg.cli._measure import measure
 from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptions, ReadOptions, unbundle
@@ -30,7 +30,7 @@ def test_the_settings_of_a_measurement_are_those_of_the_library():
 
 
 def test_the_settings_of_a_ranking_are_those_of_the_library():
-    assert defaults(RankOptions) == defaults(ranking.rank) | {"hyperparameters": None}
+    assert defaults(RankOptions) == defaults(pools.rank) | {"hyperparameters": None}
 
 
 def test_the_settings_of_images_are_those_of_the_library():

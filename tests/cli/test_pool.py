@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import effdeg
-from effdeg import ranking
+from effdeg import pools
 from effdeg.cli._pool import pool
 from tests.cli.networks import FAST, SMALL, colors, small
 
@@ -49,7 +49,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     code, printed, errors = run(*command)
     assert (code, errors) == (0, "")
     assert all(word in printed for word in ("scale1", "scale4", "scale8", "gap", "written: "))
-    table = ranking.read_table(out)
+    table = pools.read_table(out)
     kinds = [f"{kind}{end}" for kind in ("", "_normalized") for end in ("", "_stderr")]
     names = [f"effective_degree{kind}{after}" for after in ("", "@1", "@2") for kind in kinds]
     accuracies = ["train_accuracy", "test_accuracy", "gap"]
@@ -67,7 +67,7 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
         nodes=12,
         degree=6,
     )
-    assert table == {name: [row[name] for row in rows] for name in table}
+    assert table.to_dict("list") == {name: [row[name] for row in rows] for name in table}
     assert f"{rows[0]['effective_degree@2']:.4g} " in printed
     assert f"± {rows[0]['effective_degree_stderr@2']:.2g} " in printed
     code, printed, _ = run("rank", out, "--measure", "effective_degree", "--measure", "parameter_norm", "--no-plot")
@@ -156,7 +156,7 @@ def test_rows_of_checkpoints_that_are_gone_are_named(run, data, weights, tmp_pat
     code, printed, _ = run(*command)
     assert code == 0
     assert "also has rows of checkpoints that --weights does not name: scale4." in " ".join(printed.split())
-    assert ranking.read_table(out)["model"] == ["scale1", "scale4", "scale8"]
+    assert pools.read_table(out)["model"].tolist() == ["scale1", "scale4", "scale8"]
 
 
 @pytest.mark.filterwarnings("default")
@@ -166,7 +166,7 @@ def test_pool_ends_with_1_if_a_checkpoint_was_left_out(run, data, weights, tmp_p
     code, printed, errors = run(*command)
     assert code == 1
     assert "damaged left out: " in errors
-    assert ranking.read_table(tmp_path / "pool.csv")["model"] == ["scale1", "scale4", "scale8"]
+    assert pools.read_table(tmp_path / "pool.csv")["model"].tolist() == ["scale1", "scale4", "scale8"]
     assert json.loads((tmp_path / "pool.settings.json").read_text())["paths"] == 20
     assert "accuracy" not in printed
     assert "confidence" in printed  # without labels it is all there is next to the effective degree
@@ -197,7 +197,7 @@ def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
     command = ["pool", "tests.cli.networks:colors", "--weights", tmp_path / "w.pt", "--data", tmp_path / "x.parquet"]
     code, _, errors = run(*command, "--out", tmp_path / "pool.csv", *FAST, "--quiet")
     assert (code, errors) == (0, "")
-    assert 0 <= ranking.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1
+    assert 0 <= pools.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1
 
 
 def test_pool_of_checkpoints_that_a_trainer_saved(run, tmp_path):
@@ -218,10 +218,10 @@ def test_pool_of_checkpoints_that_a_trainer_saved(run, tmp_path):
     command = ["pool", tmp_path / "runs" / "checkpoint-10", "--weights", tmp_path / "runs"]
     command += ["--data", tmp_path / "x.npz", "--out", tmp_path / "pool.csv", *FAST, "--proxy", "margin@50"]
     assert run(*command, "--quiet")[0] == 0
-    table = ranking.read_table(tmp_path / "pool.csv")
-    assert table["model"] == list(models)
+    table = pools.read_table(tmp_path / "pool.csv")
+    assert table["model"].tolist() == list(models)
     measured = [effdeg.measure(model, torch.from_numpy(x), paths=20, nodes=12, degree=6) for model in models.values()]
-    assert table["effective_degree"] == pytest.approx([each.value for each in measured])
+    assert table["effective_degree"].tolist() == pytest.approx([each.value for each in measured])
     weights = (tmp_path / "runs" / "checkpoint-20" / "model.safetensors").read_bytes()
     assert table["sha256"][1] == sha256(weights).hexdigest()
 
@@ -241,6 +241,6 @@ def test_pool_as_json(run, data, weights, tmp_path):
     assert (code, errors) == (0, "")
     found = json.loads(printed)
     assert found["rows"][0]["disagreement"] is None  # of a single model
-    table = ranking.read_table(out)
+    table = pools.read_table(out)
     assert found["rows"][0]["effective_degree"] == table["effective_degree"][0]
     assert (found["out"], found["other_models"]) == (str(out), [])

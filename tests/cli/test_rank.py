@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from effdeg.ranking import rank
-from tests.ranking.pools import AXES, columns, grid_pool
+from effdeg.pools import rank
+from tests.pools.pools import AXES, columns, grid_pool
 
 TABLE = columns(grid_pool()) | {"constant": [1.0] * 27, "[note]": ["x"] * 27}
 BY = [argument for name in AXES for argument in ("--by", name)]

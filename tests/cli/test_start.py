@@ -49,8 +49,8 @@ def test_the_names_of_the_library_are_found_when_they_are_used():
     assert set(effdeg.__all__) <= set(dir(effdeg))
     for name in effdeg.__all__:
         assert getattr(effdeg, name) is not None
-    importlib.import_module("effdeg.measure")
-    assert effdeg.measure.__module__ == "effdeg.measure._estimator", "the function, not the folder"
+    importlib.import_module("effdeg.measuring")
+    assert effdeg.measure.__module__ == "effdeg.measuring._estimator", "the function, not the folder"
     with pytest.raises(AttributeError, match="module 'effdeg' has no attribute 'mesure'"):
         effdeg.mesure  # noqa: B018
     code = "from effdeg import *\nfrom effdeg import Penalty\nimport effdeg\neffdeg.functional.fit, measure, Penalty"

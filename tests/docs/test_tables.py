@@ -66,7 +66,7 @@ def test_the_choice_among_five_is_that_of_all_sets_of_five_of_a_recipe(docs):
 def test_the_bound_of_networks_is_the_published_one(docs):
     """At one network: (1 + √(2 L ln 2)) Π‖Wᵢ‖ r/√n with three layers and 100 digits, times 2/γ."""
     from effdeg.demo import load_digits
-    from effdeg.ranking import read_table
+    from effdeg.pools import read_table
 
     table = read_table(ROOT / "results" / "pools" / "digits.csv")
     norms = load_digits(per_class=10, seed=0).labeled.double().norm(dim=1)

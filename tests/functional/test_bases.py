@@ -1,11 +1,16 @@
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import effdeg
 from effdeg._utils.checks import check_degree_weights
-from effdeg.functional import basis_matrix, effective_degree, evaluate
+from effdeg.cli._options import FitOptions
+from effdeg.functional import BASES, basis_matrix, effective_degree, evaluate
 from tests.oracles import reference
 
 
@@ -131,3 +136,22 @@ def test_bad_weights_are_refused(weights, error, message):
 def test_the_effective_degree_checks_its_weights():
     with pytest.raises(ValueError, match="are 2 numbers; polynomials of degree 2 need 3"):
         effective_degree(torch.randn(3, 2), weights=[1, 2])
+
+
+def test_another_basis_is_one_entry(monkeypatch):
+    """Chebyshev's polynomials of the second kind, U_k = 2 t U_{k-1} − U_{k-2}, which the library does not have."""
+    monkeypatch.setitem(BASES, "second", lambda _: (2.0, 1.0))
+    angle = torch.linspace(0.1, 3.0, 40, dtype=torch.float64)
+    alpha, degrees = (torch.cos(angle) + 1) / 2, torch.arange(9)
+    expected = torch.sin((degrees + 1) * angle[:, None]) / torch.sin(angle)[:, None]
+    torch.testing.assert_close(basis_matrix(alpha, 8, "second"), expected)
+    # A straight line is (t + 1) / 2 = U_0 / 2 + U_1 / 4, and T_1 / 2: half the effective degree.
+    ends, options = torch.tensor([[0.0], [1.0]]).double(), {"output": "identity", "paths": 5, "nodes": 12, "degree": 4}
+    second, first = (effdeg.measure(nn.Identity(), ends, basis=basis, **options) for basis in ("second", "chebyshev"))
+    assert second.value == pytest.approx(first.value / 2)
+    penalty = effdeg.Penalty(basis="second", output="identity", sampling="chebyshev", damping=0.0)
+    assert penalty(nn.Identity(), ends)[1].item() == pytest.approx(0.25)
+
+
+def test_the_command_line_offers_every_basis():
+    assert get_args(get_type_hints(FitOptions)["basis"]) == tuple(BASES)

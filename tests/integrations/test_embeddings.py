@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import effdeg
 from effdeg import Penalty
-from effdeg._models.layers import advice_for_integers, base_model, find_embeddings, find_layer
+from effdeg._adapters.layers import advice_for_integers, base_model, find_embeddings, find_layer
 from effdeg.integrations import _calls
 from tests.batches import split
 from tests.train.test_parallel import SHARDS_ON_CPU

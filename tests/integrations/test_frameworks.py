@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from effdeg import Penalty
-from effdeg._models.frameworks import framework_of
-from effdeg._models.layers import as_module, find_layer
+from effdeg._adapters.frameworks import framework_of
+from effdeg._adapters.layers import as_module, find_layer
 from tests.batches import X, Y
 from tests.models import mlp
 

@@ -265,3 +265,31 @@ def test_what_cannot_work_is_said():
     with pytest.raises(ValueError, match="no labels were found"):
         fit(model, PenaltyCallback(Penalty.efficient(), 1.0), data=TensorDataset(X))
     assert "training_step" not in model.__dict__
+
+
+class Permuting(Classifier):
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        order = self.order(len(x))
+        return cross_entropy(self(x[order]), y[order])
+
+
+def test_examples_in_another_order_than_the_labels_are_refused():
+    with pytest.raises(ValueError, match="in another order than that of the labels"):
+        fit(Permuting(torch.randperm), PenaltyCallback(Penalty.efficient(), 1.0))
+    fit(Permuting(torch.randperm), PenaltyCallback(Penalty(), 1.0))
+    fit(Permuting(torch.arange), PenaltyCallback(Penalty.efficient(), 1.0))
+
+
+def test_it_is_told_if_the_order_of_examples_is_not_known():
+    class Mixing(Classifier):
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return cross_entropy(self(0.7 * x + 0.3 * x.flip(0)), y)
+
+    with pytest.warns(UserWarning, match="could not be checked whether they are in the order of their labels"):
+        fit(Mixing(), PenaltyCallback(Penalty.efficient(), 1.0))

@@ -239,7 +239,7 @@ def test_the_distance_from_the_start_of_training(folder, data):
         ({"workers": -1}, "workers=-1 is too small"),
         ({"train": torch.zeros(4, 6)}, "train= holds no labels"),
         ({"labeled": torch.zeros(4, 6)}, "labeled= holds no labels"),
-        ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 outputs"),
+        ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 classes"),
         ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
     ],
 )

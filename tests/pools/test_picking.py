@@ -199,6 +199,15 @@ def test_a_collapsed_model_is_not_chosen(models):
     found = effdeg.pick(agreeing | {"constant": constant}, X, change=changes.mirror)
     assert found.best != "constant"
     assert any("constant is predicting far fewer classes" in note for note in found.notes)
+    assert not any("fall into few classes" in note for note in found.notes)
+
+
+def test_predictions_of_few_classes_are_noted(models):
+    def biased(model):
+        return lambda x: model(x) + torch.tensor([9.0, 0, 0, 0])
+
+    found = effdeg.pick({name: biased(model) for name, model in models.items()}, X, change=changes.mirror)
+    assert any("fall into few classes, as if there were 1." in note for note in found.notes)
     assert any("predict the same for every example" in note for note in found.notes)
 
 
@@ -422,7 +431,7 @@ def test_models_are_left_as_they_were(models):
         ({"change": lambda x: x[:, :, ::2]}, ValueError, "returned"),
         ({"change": lambda x: x * math.nan}, ValueError, "NaN"),
         ({"labels": torch.zeros(200, dtype=torch.long)}, ValueError, "labels= are 200, but data= holds 150"),
-        ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but the models have 4 classes"),
+        ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but class ids are 0 to 3, of 4 classes"),
         ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
         ({"labels": torch.zeros(9, 4, dtype=torch.long)}, ValueError, "labels= must be class ids"),
         ({"labels": torch.zeros(0, dtype=torch.long)}, ValueError, "labels= must be class ids"),
@@ -433,7 +442,7 @@ def test_models_are_left_as_they_were(models):
         ({"train": X}, ValueError, "train= holds no labels"),
         ({"train": (X, torch.full((150,), -100))}, ValueError, "the labels of train= go from -100 to -100"),
         ({"train": (X, torch.full((150,), 4))}, ValueError, "the labels of train= go from 4 to 4"),
-        ({"train": (X, torch.rand(150))}, ValueError, "^train= must be class ids"),
+        ({"train": (X, torch.rand(150))}, ValueError, "^the labels of train= must be class ids"),
         ({"examples": 1}, ValueError, "examples"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"device": "gpu"}, ValueError, "is not a device"),
@@ -452,3 +461,21 @@ def test_an_error_names_the_model(models):
     with pytest.raises(RuntimeError) as caught:
         effdeg.pick({"good": models["m0"], "bad": mlp()}, X)
     assert any("'bad'" in note for note in caught.value.__notes__)
+
+
+def test_the_training_accuracy_of_a_model_is_measured_once(models):
+    counts, labels = dict.fromkeys(models, 0), classify(models["m0"], X)
+    for name, model in models.items():
+
+        def count(_, given, name=name):
+            counts[name] += len(given[0])
+
+        model.register_forward_pre_hook(count)
+    effdeg.pick(models, X, train=(X, labels))
+    assert counts["m0"] - counts["m1"] < len(X)
+
+
+def test_models_that_return_features_first_are_told(models):
+    both = {name: lambda x, model=model: (x.flatten(1), model(x)) for name, model in models.items()}
+    with pytest.warns(UserWarning, match=r"returned several tensors. \[0\] is used.* let it return that alone"):
+        effdeg.pick(both, X)

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg import measure_pool, ranking
-from effdeg.measure import IllConditionedFit
+from effdeg import measure_pool, pools
+from effdeg.measuring import IllConditionedFit
 from effdeg.pools import _checkpoint
 from effdeg.pools._files import name_checkpoints
 from tests.models import mlp
@@ -52,7 +52,7 @@ def test_a_pool_is_continued_where_it_ended(folder, data, tmp_path, loaded):
     assert loaded == ["a", "b", "c", "b", "a", "c"]
     assert measure_pool(mlp(), [folder], data, out=out, batch_size=5, **FAST) == expected
     assert loaded == ["a", "b", "c", "b", "a", "c"]
-    assert list(ranking.read_table(out)["model"]) == ["b", "a", "c"]
+    assert list(pools.read_table(out)["model"]) == ["b", "a", "c"]
     # One that was trained again is measured again.
     torch.save(mlp(seed=9).state_dict(), folder / "a.pt")
     with pytest.warns(UserWarning, match="measured again, since the weights have changed: a$"):
@@ -74,7 +74,7 @@ def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
     shutil.move(folder / "b.pt", folder / "renamed.pt")
     rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
     assert [row["model"] for row in rows] == ["a", "c", "renamed", "twin"]
-    assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "c", "renamed", "twin"]
+    assert sorted(pools.read_table(tmp_path / "pool.csv")["model"]) == ["a", "c", "renamed", "twin"]
     assert len(loaded) == 3
 
 
@@ -112,7 +112,7 @@ def test_a_table_that_another_process_writes_is_refused(folder, data, tmp_path, 
 def test_standard_errors_are_not_ranked(folder, data, train):
     rows = measure_pool(mlp(), [folder], data, train=train, components=2, **FAST)
     assert {"effective_degree_stderr", "effective_degree_normalized_stderr@2"} <= rows[0].keys()
-    ranked = ranking.rank(rows, resamples=100)
+    ranked = pools.rank(rows, resamples=100)
     assert {"effective_degree", "effective_degree_normalized@2"} <= ranked.scores.keys()
     assert not [name for name in (*ranked.scores, *ranked.notes()) if "_stderr" in name]
 
@@ -159,9 +159,11 @@ def test_a_table_without_disagreement_is_continued(folder, data, tmp_path):
     with pytest.warns(UserWarning, match="lacks their predictions: a, b$"):
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     assert rows == measure_pool(mlp(), [folder], data, **FAST)
-    table = ranking.read_table(out)
+    table = pools.read_table(out)
     assert list(table) == lines[0]
-    assert table["disagreement"] == [*(row["disagreement"] for row in rows), None]
+    assert table["disagreement"].tolist() == pytest.approx(
+        [*(row["disagreement"] for row in rows), np.nan], nan_ok=True
+    )
 
 
 def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
@@ -173,7 +175,7 @@ def test_disagreement_is_with_all_rows_of_the_table(folder, data, tmp_path):
     rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     assert rows == measure_pool(mlp(), [folder], data, **FAST)
     assert rows[0]["disagreement"] == rows[1]["disagreement"] != expected[0]["disagreement"]
-    assert ranking.read_table(out)["disagreement"] == [row["disagreement"] for row in rows]
+    assert pools.read_table(out)["disagreement"].tolist() == [row["disagreement"] for row in rows]
 
 
 def test_the_same_weights_in_another_file_count_once(folder, data, tmp_path):
@@ -198,7 +200,7 @@ def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     expected = {"a": "of a", "renamed": "of twin", "b": "of b"}
     assert {row["model"]: row["lr"] for row in rows} == expected
-    table = ranking.read_table(out)
+    table = pools.read_table(out)
     assert dict(zip(table["model"], table["lr"], strict=True)) == {**expected, "c": "of c"}
 
 
@@ -281,7 +283,7 @@ def test_a_changed_checkpoint_that_fails_has_no_row(folder, data, tmp_path):
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
     assert "weights have changed: b" in str(warned[0].message)
     assert "b left out" in str(warned[1].message)
-    assert [row["model"] for row in rows] == ranking.read_table(out)["model"] == ["a", "c"]
+    assert [row["model"] for row in rows] == pools.read_table(out)["model"].tolist() == ["a", "c"]
 
 
 def test_a_killed_run_loses_only_the_model_under_way(folder, data, tmp_path):
@@ -299,14 +301,14 @@ def test_a_killed_run_loses_only_the_model_under_way(folder, data, tmp_path):
     command = [sys.executable, "-m", "effdeg", *typed.split(), "--device", "cpu"]
     killed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert ranking.read_table(tmp_path / "pool.csv")["model"] == ["a"]
+    assert pools.read_table(tmp_path / "pool.csv")["model"].tolist() == ["a"]
     (tmp_path / "cured").touch()
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    table = ranking.read_table(tmp_path / "pool.csv")
+    table = pools.read_table(tmp_path / "pool.csv")
     expected = measure_pool(mlp(), [folder], data, **FAST)
     for name, column in table.items():
         values = [row[name] for row in expected]
-        assert column == (values if name in {"model", "sha256"} else pytest.approx(values, rel=1e-5))
+        assert column.tolist() == (values if name in {"model", "sha256"} else pytest.approx(values, rel=1e-5))
 
 
 def test_checkpoints_have_the_shortest_names_that_differ(folder):
@@ -441,7 +443,7 @@ def test_on_ray(folder, data, tmp_path, local_ray):
         assert row == {
             name: value if name in {"model", "sha256"} else pytest.approx(value) for name, value in other.items()
         }
-    assert sorted(ranking.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
+    assert sorted(pools.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
     models = [mlp(seed=seed) for seed in range(3)]
     assert effdeg.pick(models, data[0], ray=local_ray).scores == pytest.approx(effdeg.pick(models, data[0]).scores)
 
@@ -519,3 +521,35 @@ def test_rows_become_a_frame_and_a_table(folder, data):
     assert ">&lt;a&gt;</td>" in shown
     assert f">{first['effective_degree']:.4g} ± {first['effective_degree_stderr']:.2g}</td>" in shown
     assert first["sha256"] not in shown
+
+
+class Scaled(torch.nn.Module):
+    """A network with a factor that is not among its weights and not in what it prints."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.network, self.factor = mlp(), factor
+
+    def forward(self, x):
+        return self.network(x) * self.factor
+
+
+def test_a_table_of_another_function_is_not_continued(data, tmp_path):
+    for name in "ab":
+        torch.save(Scaled().state_dict(), tmp_path / f"{name}.pt")
+    settings = {**FAST, "out": tmp_path / "pool.csv"}
+    measure_pool(Scaled(), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Scaled(), [tmp_path / "a.pt"], data, **settings)
+    with pytest.raises(ValueError, match=r"returns something else than when a was measured.*confidence was"):
+        measure_pool(Scaled(3.0), [tmp_path], data, **settings)
+
+
+def test_a_table_of_other_examples_or_partners_is_not_continued(folder, tmp_path):
+    x, y = torch.randn(300, 6), torch.arange(300) % 4
+    settings = {**FAST, "out": tmp_path / "pool.csv", "partners": lambda x: x + 1}
+    measure_pool(mlp(), [folder], (x, y), **settings)
+    one_label = torch.where(torch.arange(300) == 201, (y + 1) % 4, y)
+    with pytest.raises(ValueError, match=r"data= differs \(other examples or labels\)"):
+        measure_pool(mlp(), [folder], (x, one_label), **settings)
+    with pytest.raises(ValueError, match=r"partners= differs \(other changed copies"):
+        measure_pool(mlp(), [folder], (x, y), **{**settings, "partners": lambda x: x - 1})

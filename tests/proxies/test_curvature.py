@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, l1_loss, mse_loss, scaled_dot_product_attention
 
-from effdeg._models.derivatives import PlainWeightNorm
+from effdeg._adapters.derivatives import PlainWeightNorm
 from effdeg.proxies import evaluate, hessian_eigenvalue, hessian_trace
 from tests.batches import X, Y
 from tests.models import mlp
@@ -93,6 +93,7 @@ def by_differences(model, step=1e-5, **given):
     return torch.stack(columns)
 
 
+@pytest.mark.filterwarnings("ignore:the outputs of the model .* depend on the other examples")
 @pytest.mark.parametrize("name", MODELS)
 def test_against_the_whole_hessian(name):
     model = make(name)
@@ -176,6 +177,7 @@ class Drawing(nn.Linear):
         return super().forward(x * torch.rand_like(x))
 
 
+@pytest.mark.filterwarnings("ignore:the model .* returns different outputs for the same point")
 @pytest.mark.parametrize("measure", [hessian_eigenvalue, hessian_trace])
 @pytest.mark.parametrize("model", [FusedWeightNorm(), Drawing(6, 4)])
 def test_second_derivatives_that_are_wrong_are_told(measure, model):

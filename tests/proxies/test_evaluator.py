@@ -235,3 +235,19 @@ def test_labels_are_not_rounded_to_half_precision():
     """Float16 ends at 65504."""
     data = X, torch.full((len(X), 1), 1e5)
     assert proxies.sharpness(nn.Linear(6, 1).half(), data, l1_loss, rho=1, dtype=torch.float16).value > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: (x, x[:, :4]), r"returned several tensors. \[0\] is used, not \[1\]"),
+        (lambda x: x - x.mean(0), "depend on the other examples in its batch"),
+        (lambda x: x + torch.randn_like(x), "returns different outputs for the same point"),
+    ],
+)
+def test_outputs_that_are_not_the_models_own_for_each_example_are_told(model, message):
+    x, y = torch.randn(30, 6), torch.arange(30) % 4
+    with pytest.warns(UserWarning, match=message):
+        proxies.confidence(model, x)
+    with pytest.warns(UserWarning, match=message):
+        proxies.margin(model, (x, y))

@@ -76,9 +76,9 @@ def test_a_mixup_margin_at_a_layer():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.rand(12), "one class id per example"),
-        (torch.randint(3, (12, 2)), "one class id per example"),
-        (torch.full((12,), 9), "from 9 to 9 do not match outputs of 4"),
+        (torch.rand(12), "must be class ids, one whole number per example"),
+        (torch.randint(3, (12, 2)), "must be class ids, one whole number per example"),
+        (torch.full((12,), 9), "go from 9 to 9, but class ids are 0 to 3"),
         (torch.full((12,), -1), "from -1"),
     ],
 )

@@ -162,3 +162,9 @@ def test_a_convolution_that_does_not_run_is_left_out():
     found = spectral_product(model, x)
     assert found.settings["maps"] == 1
     assert found.value == pytest.approx(spectral_sum(model.body, x).value)
+
+
+def test_integers_are_no_reference():
+    integers = {name: (10 * weight).to(torch.int8) for name, weight in mlp().state_dict().items()}
+    with pytest.raises(ValueError, match=r"reference= holds integers \('0.weight' in torch.int8\)"):
+        distance(mlp(), integers)

@@ -360,7 +360,7 @@ class TestDisagreement:
         model, other = Noted(), Noted()
         found = disagreement(model, X, [other], batch_size=4, dtype=torch.float64, examples=8)
         assert found.value == 0
-        assert model.seen == other.seen == [(4, torch.float64)] * 2
+        assert model.seen == other.seen == [(4, torch.float64)] * (3 + 2)  # a trial of whether rows are independent
         assert other.training
         assert next(other.parameters()).dtype == torch.float32
 
@@ -468,9 +468,9 @@ class TestThresholdedConfidence:
         [
             (None, NotApplicable, "needs labeled="),
             (X, ValueError, "have no labels"),
-            ((X, X), ValueError, r"float64 of shape \(12, 6\); one class id per example"),
-            ((X, X[:, 0]), ValueError, "one class id per example"),
-            ((X, Y + 1), ValueError, "from 1 to 4; class ids from 0 on"),
+            ((X, X), ValueError, r"must be class ids, .* torch.float64 of shape \(12, 6\)"),
+            ((X, X[:, 0]), ValueError, "one whole number per example"),
+            ((X, Y + 1), ValueError, "go from 1 to 4, but class ids are 0 to 3"),
             ((X, Y - 1), ValueError, "from -1 to"),
         ],
     )
@@ -490,8 +490,9 @@ class TestTogether:
         model, other = Counted(mlp().double()), Counted(mlp(seed=1).double())
         labeled = X.flip(0)[:5] / 2, Y[:5]
         table = proxies.evaluate(model, X, names=ALL, others=[other], labeled=labeled, change=torch.neg)
-        assert model.rows == 2 * len(X) + 5
-        assert other.rows == len(X)
+        trial = 3 * 8  # of whether rows are independent
+        assert model.rows == 2 * (len(X) + trial) + 5 + 3 * 5
+        assert other.rows == len(X) + trial
         for name, proxy in OF_ONE_MODEL.items():
             assert table[name] == proxy(model, X)
         assert table["mano"] == mano(model, X)
@@ -503,7 +504,7 @@ class TestTogether:
     def test_margins_and_sharpness_share_it_too(self):
         model = Counted(mlp().double())
         proxies.evaluate(model, (X, Y), names=["margin@10", *OF_ONE_MODEL])
-        assert model.rows == len(X)
+        assert model.rows == len(X) + 3 * 8  # and a trial of whether rows are independent
         model.rows = 0
         proxies.evaluate(model, (X, Y), cross_entropy, names=["sharpness@0.05"])
         alone, model.rows = model.rows, 0

@@ -9,7 +9,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+import effdeg
 from effdeg import proxies
+from effdeg.proxies._evaluator import Evaluator
+from effdeg.proxies._registry import PROXIES, Proxy
 from tests.batches import X, Y
 from tests.models import Counted, mlp
 
@@ -74,7 +77,8 @@ def test_a_number_of_ones_own_and_the_default():
 def test_radii_share_one_gradient_and_margins_its_outputs():
     model = counted()
     table_of(model, names=RADII)
-    ahead = 6  # rows that are looked at before the work begins: two for their labels, two together and each by itself
+    # Rows before the work begins: two for their labels, two together and each by itself, and a trial of independence.
+    ahead = 6 + 3 * 8
     # One pass with gradient, then one for each of the eight radii.
     assert model.rows == ahead + len(X) * (1 + len(RADII))
     model.rows = 0
@@ -239,3 +243,36 @@ def test_one_name_is_taken_for_a_list_of_one():
 def test_names_that_are_none(names):
     with pytest.raises((TypeError, ValueError), match="expected"):
         table_of(names=names)
+
+
+def test_another_proxy_is_one_entry(monkeypatch, tmp_path):
+    """It is known to ``evaluate``, a pool and a ranking; a plain function of a model and data is enough."""
+
+    def largest(model, data):
+        return proxies.Result("largest", model(data[0]).max().item())
+
+    monkeypatch.setitem(PROXIES, "largest", Proxy(largest, larger_is_better=True))
+    assert proxies.names()[-1] == "largest"
+    model = mlp().double()
+    assert proxies.evaluate(model, (X, Y), names=["largest"]).row() == {"largest": model(X).max().item()}
+    for seed in range(3):
+        torch.save(mlp(seed=seed).double().state_dict(), tmp_path / f"{seed}.pt")
+    rows = effdeg.measure_pool(model, [tmp_path], X, proxies=["largest"], **ROUTE)
+    assert rows[0]["largest"] == pytest.approx(mlp(seed=0).double()(X).max().item())
+    ranked = effdeg.pools.rank([row | {"gap": number} for number, row in enumerate(rows)], resamples=100)
+    assert "-largest" in ranked.scores
+    assert "-largest" not in ranked.pool.guessed
+
+
+def test_proxies_that_share_passes_get_the_model_itself():
+    model, seen = counted(), []
+
+    def record(model, data, loss, **options):
+        seen.append((model, data[1], loss, set(options)))
+        return proxies.Result("record", 0.0)
+
+    with Evaluator.open(model, (X, Y), cross_entropy) as evaluator:
+        evaluator.compute(record)
+    ((given, labels, loss, options),) = seen
+    assert (given, loss, options) == (model, cross_entropy, {"shared"})
+    assert torch.equal(labels, Y)

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
-from effdeg._models import outputs
+from effdeg._adapters import outputs
 from tests.batches import X, Y
 from tests.models import Unexpected, mlp
 
@@ -124,7 +124,7 @@ def test_outputs_that_do_not_match():
         penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[1.0, 0.6, 0.4, 0.0]]))
     with pytest.raises(ValueError, match=r"ascending positions in \[0, 1\]"):
         penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor([[0.0, torch.nan, 0.4, 1.0]]))
-    for pairs in ([[0, 12]], [[0, -1]], [[0.0, 1.0]]):
+    for pairs in ([[0, 12]], [[0, -1]], [[0.0, 1.0]], [[True, False]], torch.tensor([[0, 1]], dtype=torch.uint8)):
         with pytest.raises(ValueError, match="integers from 0 to 11"):
             penalty.points(X, Y, pairs=pairs)
     with pytest.raises(ValueError, match="needs to run the model"):
@@ -256,6 +256,16 @@ def test_tensors_that_cannot_be_computed_with(change, kind, message):
         penalty(lambda x: change(model(x)), X, Y)
     with pytest.raises(kind, match=f"the teacher's outputs are .*{message}"):
         Penalty(anchor="self")(model, X, teacher=lambda x: change(model(x)))
+
+
+def test_class_ids_of_a_teacher_and_no_unlabeled_examples_are_named():
+    model = mlp().double()
+    with pytest.raises(TypeError, match=r"the teacher's outputs are integers .*Let the teacher return the scores"):
+        Penalty(anchor="self")(model, X, teacher=lambda x: model(x).argmax(1))
+    with pytest.raises(TypeError, match="the teacher returned str, in which there is no tensor"):
+        Penalty(anchor="self")(model, X, teacher=lambda x: "logits")
+    with pytest.raises(TypeError, match="unlabeled holds no examples"):
+        Penalty(anchor="labels")(Unexpected(), X, Y, unlabeled=X[:0])
 
 
 def test_models_without_values():

@@ -126,9 +126,10 @@ def test_one_of_several_changes_is_drawn_for_each_path():
 def test_random_changes_are_made_once_for_each_path():
     model, change = mlp().double(), Recorder(changes.noise(0.3))
     penalty = Penalty(partners=change, anchor="labels", pairs=1.0)
-    points = same_draw(penalty, X, Y)
+    points, before = same_draw(penalty, X, Y), change.returned[0]
+    change.returned.clear()
     _, degree = penalty(model, X, Y)
-    assert torch.equal(*change.returned)
+    assert torch.equal(before, change.returned[0])
     expected = penalty_by_hand(
         penalty, points, model, lambda index: one_hot(Y, 4)[index].double(), X, change.returned[0]
     )
@@ -286,3 +287,28 @@ def test_without_partners_nothing_is_drawn_differently(settings, unlabeled, valu
     degree.backward()
     assert float(degree.detach()) == pytest.approx(value, rel=1e-5)
     assert sum(float(each.grad.abs().sum()) for each in model.parameters()) == pytest.approx(gradient, rel=1e-5)
+
+
+def test_nan_from_partners_is_an_error_that_names_them():
+    penalty, model = Penalty(partners=lambda x: x.log()), mlp().double()
+    with pytest.raises(ValueError, match="the function of partners= returned NaN or infinite numbers"):
+        penalty(model, X)
+    factor = [1.0]
+    penalty = Penalty(partners=lambda x: x * factor[0])
+    penalty(model, X)
+    factor[0] = torch.nan
+    with pytest.raises(ValueError, match="the function of partners= returned NaN"):
+        penalty(model, X)
+
+
+def test_partners_that_depend_on_other_examples_are_told():
+    model, state = mlp().double(), torch.get_rng_state()
+    with pytest.warns(UserWarning, match=r"the function of partners= \(<lambda>\) does not change each example"):
+        Penalty(partners=[turn, lambda x: x.roll(1, 0)])(model, X)
+    torch.set_rng_state(state)
+    kept = [Penalty(partners=changes.noise(0.1)).points(X).inputs for _ in range(2)]
+    torch.set_rng_state(state)
+    with pytest.warns(UserWarning, match="depends on the others"):
+        Penalty(partners=lambda x: x.flip(0)).points(X)
+    torch.set_rng_state(state)
+    assert all(torch.equal(each, Penalty(partners=changes.noise(0.1)).points(X).inputs) for each in kept)

@@ -4,12 +4,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from effdeg_lab.recipe import Method, Recipe, Reported, all_recipes, find_recipe
-    from effdeg_lab.runs import Job, Run, RunFolder
-    from effdeg_lab.settings import Settings, setting
-    from effdeg_lab.studies import Study, StudyFigure
-    from effdeg_lab.tables import Table
-    from effdeg_lab.verdicts import Verdict, judge, judge_all
+    from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure, all_recipes, find_recipe
+    from effdeg_lab.core.runs import Job, Run, RunFolder
+    from effdeg_lab.core.settings import Settings, setting
+    from effdeg_lab.show.tables import Table
+    from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
 __all__ = [
     "Job",
@@ -30,7 +29,7 @@ __all__ = [
     "setting",
 ]
 
-_HOMES = ("recipe", "runs", "settings", "studies", "tables", "verdicts")
+_HOMES = ("core.recipe", "core.runs", "core.settings", "show.tables", "show.verdicts")
 
 
 def __getattr__(name: str) -> Any:

@@ -64,7 +64,7 @@ def render_tables(tables: Iterable[tuple[str, Rows]], notes: Iterable[str] = ())
 
 def make_frame(rows: Iterable[Mapping[str, Any]]) -> "DataFrame":
     """Return rows as a data frame of pandas, or raise and say how to install it."""
-    return require("pandas", extra="pandas", purpose="a data frame").DataFrame(list(rows))  # type: ignore[no-any-return]
+    return require("pandas", extra="pools", purpose="a data frame").DataFrame(list(rows))  # type: ignore[no-any-return]
 
 
 def _find_widths(rows: Rows) -> list[int]:
@@ -78,9 +78,9 @@ def _measure(rows: Rows) -> int:
 
 
 def _break(name: str, width: int) -> str:
-    """Break a long name between its words."""
+    """Break a long name between its words, and within a word that is longer than a line."""
     lines = [""]
-    for word in re.findall(r"[^-_/]*[-_/]?", name):
+    for word in re.findall(f"[^-_/]{{0,{max(1, width - 1)}}}[-_/]?", name):
         if lines[-1] and len(lines[-1] + word) > width:
             lines.append("")
         lines[-1] += word

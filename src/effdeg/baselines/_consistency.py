@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.inference import check_has_values
-from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import check_changes, name_partners, read_changes
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.partners import check_changes, name_partners, read_changes
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, tensors
@@ -76,13 +76,16 @@ class _OnCopies(nn.Module):
         check_no_labels(others[1])
         check_has_values(model)
         check_same_form(call, others)
-        count = count_examples(others)
-        copied = make_copies(unlabeled, read_changes(self._change), count, self.generator, option="change")
+        count = count_examples(others, "unlabeled")
+        first = self._may_look(model, others)
+        look = first or (tensors(others)[0].is_cpu and is_readable(tensors(others)[0]))
+        changes = read_changes(self._change)
+        copied = make_copies(unlabeled, changes, count, self.generator, "change", first=first, look=look)
         copies = as_arguments(copied)
         outputs, rest = run_joined(model, call, join_batches(others, copies) if unchanged else copies)
-        rows, look = count * (1 + unchanged), self._may_look(model, others)
-        values = shaped_values(rest, "softmax", points=rows, look=look, whose="student")
-        if look:
+        rows = count * (1 + unchanged)
+        values = shaped_values(rest, "softmax", points=rows, look=first, whose="student")
+        if first:
             self._checked.add(model)
         return outputs, values, shaped_values(rest, "identity", points=rows)
 

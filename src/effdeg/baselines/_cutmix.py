@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import count_examples
-from effdeg._models.paths import check_real
+from effdeg._adapters.examples import count_examples
+from effdeg._adapters.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.shapes import Bool
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, draw_shares, soft_labels

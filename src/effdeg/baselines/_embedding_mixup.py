@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.examples import as_arguments, count_examples, examples_only
-from effdeg._models.layers import FoundLayer, Layer, as_module, find_layer, replace_output
-from effdeg._models.paths import check_real
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.examples import as_arguments, count_examples, examples_only
+from effdeg._adapters.layers import FoundLayer, Layer, as_module, find_layer, replace_output
+from effdeg._adapters.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree
 from effdeg.baselines._jacobian import use_buffer_copies

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.inference import check_has_values
-from effdeg._models.outputs import shaped_values
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.outputs import shaped_values
 from effdeg._utils.checks import check_generator
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
@@ -108,11 +109,13 @@ class ICT(nn.Module):
         check_no_labels(others[1])
         check_has_values(model)
         check_has_values(self.teacher, "teacher")
-        count = count_examples(others)
-        check_mixable(others, count, "unlabeled")
+        count = count_examples(others, "unlabeled")
+        named = name_arguments(others[0], model), others[1]  # the name tells how a mask is joined
+        check_mixable(named, count, "unlabeled")
         check_same_form(call, others)
         mixing = Mixing.draw(count, self.alpha, device=tensors(others)[0].device, generator=self.generator)
-        outputs, between = run_joined(model, call, mixing.mix(others))
+        arguments, keywords = mixing.mix(named)
+        outputs, between = run_joined(model, call, (tuple(arguments.values()), keywords))
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
         returned = run_teacher(self.teacher, *others)
@@ -133,7 +136,7 @@ class ICT(nn.Module):
 
 def check_same_form(x: Tree, unlabeled: Tree) -> None:
     """Raise unless examples of two batches can be joined: the same tensors, apart from the number of rows."""
-    one, other = _find_form(x), _find_form(unlabeled)
+    one, other = _find_form(x, "x"), _find_form(unlabeled, "unlabeled")
     if one != other:
         shown, wanted = (", ".join(" ".join(map(str, leaf)) for leaf in form) for form in (other, one))
         raise TypeError(
@@ -142,9 +145,9 @@ def check_same_form(x: Tree, unlabeled: Tree) -> None:
         )
 
 
-def _find_form(batch: Tree) -> list[tuple[Any, ...]]:
+def _find_form(batch: Tree, what: str) -> list[tuple[Any, ...]]:
     """Return the name of each leaf, and the shape of an example and the type if it is a tensor."""
-    count = count_examples(batch)
+    count = count_examples(batch, what)
     form: list[tuple[Any, ...]] = []
     for name, leaf in named_leaves(batch):
         shape = leaf.shape[1:] if has_rows(leaf, count) else getattr(leaf, "shape", ())

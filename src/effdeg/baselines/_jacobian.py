@@ -9,11 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.derivatives import check_gradients_enabled, check_projections, double_differentiable, squared_norms
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
-from effdeg._models.outputs import Output, check_output, shaped_values
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.derivatives import (
+    check_gradients_enabled,
+    check_projections,
+    double_differentiable,
+    squared_norms,
+)
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
+from effdeg._adapters.outputs import Output, check_output, shaped_values
 from effdeg._utils.checks import check_generator, check_number
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map, tensors

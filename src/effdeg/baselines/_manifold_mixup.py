@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.examples import as_arguments, count_examples, examples_only, is_plain_tuple
-from effdeg._models.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
-from effdeg._models.paths import check_real, is_mask
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.examples import as_arguments, count_examples, examples_only, is_plain_tuple
+from effdeg._adapters.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
+from effdeg._adapters.paths import check_real, innermost_key, is_mask
 from effdeg._utils.checks import check_generator
 from effdeg._utils.tree import Tree, named_tensors, tensors
 from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_mixable, check_no_labels, soft_labels
@@ -102,7 +102,8 @@ def check_layers(at: object) -> None:
 
 
 def _check_no_masks(examples: Tree) -> None:
-    masks = [name or "x" for name, leaf in named_tensors(examples) if is_mask(name, leaf)]
+    leaves = named_tensors(examples)
+    masks = [name or "x" for name, leaf in leaves if is_mask(name, leaf) or "mask" in innermost_key(name)]
     if masks:
         raise ValueError(
             f"x holds a mask ({', '.join(masks)}), which layers before and behind the mixing would need in two forms. "

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from effdeg._models.examples import as_arguments
-from effdeg._models.layers import check_layer
+from effdeg._adapters.examples import as_arguments
+from effdeg._adapters.layers import check_layer
 from effdeg._utils.checks import check_choice, check_generator, check_weight, suggest
 from effdeg._utils.tree import Tree
 from effdeg.baselines._cutmix import cutmix

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import count_examples, examples_only
-from effdeg._models.labels import check_class_ids, check_rows_of_labels, one_hot
-from effdeg._models.paths import check_interpolable, check_real, interpolate, join_masks
+from effdeg._adapters.examples import count_examples, examples_only
+from effdeg._adapters.labels import check_class_ids, check_rows_of_labels, one_hot
+from effdeg._adapters.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
 from effdeg._utils.checks import check_count, check_generator, check_number
-from effdeg._utils.device import is_traced
+from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, take, tensors, tree_map
 
@@ -21,7 +21,8 @@ def mixup(
     """Mix each example of a batch with another one, and their labels in the same way (Zhang et al., 2018).
 
     With one λ ~ Beta(α, α) for the batch and a random permutation π, example i becomes λ x_i + (1 - λ) x_π(i), and its
-    label λ y_i + (1 - λ) y_π(i). Nothing is changed in place, and a GPU is not synchronized.
+    label λ y_i + (1 - λ) y_π(i). Nothing is changed in place, and a GPU is not synchronized, except to check masks in
+    floating point.
 
     Example:
         >>> import torch
@@ -52,8 +53,8 @@ def mixup(
 
     Raises:
         TypeError: If ``x`` holds no floating-point tensor to mix or a complex one, or a setting has the wrong type.
-        ValueError: If ``x`` holds labels, ``y`` does not have one row per example or has ids that are not classes,
-            ``classes`` is missing for ids, or a setting is out of range.
+        ValueError: If ``x`` holds labels or a mask that is added to scores, ``y`` does not have one row per example or
+            has ids that are not classes, ``classes`` is missing for ids, or a setting is out of range.
     """
     check_alpha(alpha)
     check_generator(generator)
@@ -126,6 +127,8 @@ def check_mixable(x: Tree, batch: int, what: str = "x") -> None:
         "output of a layer."
     )
     check_interpolable(examples_only(x, batch), advice=lambda: advice)
+    if all(map(is_readable, tensors(x))):
+        check_masks(examples_only(x, batch), what)
 
 
 def check_alpha(alpha: float) -> None:

@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples, examples_only
-from effdeg._models.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
-from effdeg._models.paths import check_real
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples, examples_only
+from effdeg._adapters.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
+from effdeg._adapters.paths import check_real
 from effdeg._utils.checks import check_choice, check_generator, check_number
 from effdeg._utils.tree import Tree, has_rows, named_map
 from effdeg.baselines._mixup import check_no_labels

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.labels import check_rows_of_labels
-from effdeg._models.outputs import shaped_values
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.labels import check_rows_of_labels
+from effdeg._adapters.outputs import shaped_values
 from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree
 from effdeg.baselines._mixup import check_no_labels

@@ -6,9 +6,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples
-from effdeg._models.outputs import are_distributions, shaped_values
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples
+from effdeg._adapters.outputs import are_distributions, shaped_values
 from effdeg._utils.checks import check_choice, check_generator
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, tensors, tree_map
@@ -90,8 +91,10 @@ class RegMixup(nn.Module):
         """
         call = as_arguments(x, **model_kwargs)
         check_no_labels(call[1])
-        mixed, soft = mixup(call, y, alpha=self.alpha, classes=self.classes, generator=self.generator)
-        outputs, others = run_joined(model, call, mixed)
+        # By name, which tells how a mask is joined.
+        named = name_arguments(call[0], model), call[1]
+        mixed, soft = mixup(named, y, alpha=self.alpha, classes=self.classes, generator=self.generator)
+        outputs, others = run_joined(model, call, (tuple(mixed[0].values()), mixed[1]))
         check_logits(others, len(soft), model, self._checked)
         logits = shaped_values(others, "identity", points=len(soft))
         if logits.shape != soft.shape or soft.dim() < 2:

@@ -12,8 +12,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from effdeg._models.derivatives import ETA, steepest_ascent, weight_scales
-from effdeg._models.layers import as_module, eager
+from effdeg._adapters.derivatives import ETA, steepest_ascent, weight_scales
+from effdeg._adapters.layers import as_module, eager
 from effdeg._utils.checks import check_number
 
 Base = Callable[..., Optimizer]

@@ -19,9 +19,9 @@ from effdeg.cli._output import print_to_stderr
 if TYPE_CHECKING:
     import torch
 
-    from effdeg._models.inference import Model
+    from effdeg._adapters.inference import Model
     from effdeg.io import LoadedData
-    from effdeg.measure import Measurement
+    from effdeg.measuring import Measurement
 
 argument = partial(typer.Argument, show_default=False)
 option = partial(typer.Option, show_default=False)
@@ -124,7 +124,7 @@ class ReadOptions:
 
 def read_labels(source: str, option: str | None = None) -> "torch.Tensor | None":
     """Return the labels next to the examples of a file; raise if an option needs them and there are none."""
-    from effdeg._models.examples import LABELS
+    from effdeg._adapters.examples import LABELS
     from effdeg.io._data import load_labels
 
     labels = load_labels(source)
@@ -171,7 +171,7 @@ def pick_device(name: str | None) -> "torch.device":
     """Return the named device; without a name, a GPU if there is one."""
     import torch
 
-    from effdeg._models.inference import check_device
+    from effdeg._adapters.inference import check_device
 
     check_device(name)
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -219,7 +219,7 @@ class NamedModel:
 @contextmanager
 def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[bool]:
     """Join the processes of ``torchrun``, warn about untrained models, explain errors; yield whether to report."""
-    from effdeg._models.spaces import KEYWORDS
+    from effdeg._adapters.spaces import KEYWORDS
     from effdeg._utils.distributed import process_group, rank_and_size
     from effdeg.io._data import describe_channels_last
 

@@ -16,7 +16,7 @@ from effdeg.cli._compare import match_models
 from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
 
 if TYPE_CHECKING:
-    from effdeg._models.inference import Model
+    from effdeg._adapters.inference import Model
 
 
 @o.unbundle

@@ -18,12 +18,12 @@ from effdeg.cli._output import check_plot, print_json, print_notes, print_table,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from effdeg import ranking
+    from effdeg import pools
 
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Which columns to rank and how, under the names of :func:`ranking.rank`'s arguments."""
+    """Which columns to rank and how, under the names of :func:`pools.rank`'s arguments."""
 
     target: Annotated[
         str, typer.Option(help="The column to predict; larger is worse. A leading minus reverses it.")
@@ -88,12 +88,12 @@ def rank(
     if plot is not None and no_plot:
         raise ValueError("--plot and --no-plot cannot be combined.")
     check_plot(plot)
-    from effdeg import ranking
+    from effdeg import pools
 
     given = {name: value for name, value in asdict(options).items() if value not in (None, [])}
     if options.variants:
         given["variants"] = _read_variants(options.variants)
-    ranked = ranking.rank(table, **given)
+    ranked = pools.rank(table, **given)
     if not any(each.pool.measures for each in (ranked, *ranked.strata.values())):
         reasons = [f"{name} is {reason.partition(':')[0]}" for name, reason in ranked.pool.undefined.items()]
         raise ValueError(
@@ -128,7 +128,7 @@ def _read_variants(texts: list[str]) -> dict[str, list[str]]:
     return families
 
 
-def _plot(ranked: "ranking.Ranking", file: Path) -> "dict[Path, Figure]":
+def _plot(ranked: "pools.Ranking", file: Path) -> "dict[Path, Figure]":
     """Make the figures: one, or one for each stratum, whose name is added to the file's."""
     if not ranked.strata:
         return {file: ranked.plot()}
@@ -139,7 +139,7 @@ def _plot(ranked: "ranking.Ranking", file: Path) -> "dict[Path, Figure]":
     return {file.with_stem(f"{file.stem}-{slug}"): each for slug, each in zip(slugs, figures.values(), strict=True)}
 
 
-def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
+def _print_ranking(console: Console, ranked: "pools.Ranking") -> None:
     for title, rows in ranked.tables():
         print_table(console, title, rows)
     varied = [score for score in ranked.scores.values() if score.psi_by_axis]
@@ -156,7 +156,7 @@ def _print_ranking(console: Console, ranked: "ranking.Ranking") -> None:
     print_notes(console, ranked.warnings())
 
 
-def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
+def _draw(console: Console, ranked: "pools.Ranking", file: Path) -> None:
     """Draw the default figure; if that is not possible, print a note instead of raising."""
     try:
         for name, figure in _plot(ranked, file).items():
@@ -167,7 +167,7 @@ def _draw(console: Console, ranked: "ranking.Ranking", file: Path) -> None:
         print_notes(console, [f"note: {failed}"])
 
 
-def _test(ranked: "ranking.Ranking", against: str | None) -> "list[ranking.Advantage]":
+def _test(ranked: "pools.Ranking", against: str | None) -> "list[pools.Advantage]":
     """Test every measure against a given one, or the best against the runner-up if both rise with the target."""
     defined = [name for name, score in ranked.scores.items() if score.undefined is None]
     if against is None:

@@ -11,12 +11,13 @@ Representations* (Zhang et al., ICML 2026).
     1.0
 """
 
-from effdeg.functional._bases import basis_matrix, effective_degree, evaluate
+from effdeg.functional._bases import BASES, basis_matrix, effective_degree, evaluate
 from effdeg.functional._fitting import DAMPING, condition_number, fit, fit_operator
 from effdeg.functional._nodes import chebyshev_nodes, cosine_nodes, uniform_nodes
 from effdeg.functional._projection import project
 
 __all__ = [
+    "BASES",
     "DAMPING",
     "basis_matrix",
     "chebyshev_nodes",

@@ -1,7 +1,7 @@
-"""Polynomials on [0, 1] in the Chebyshev or Legendre basis: their basis, their values and their effective degree."""
+"""Polynomials on [0, 1] in an orthogonal basis: their basis, their values and their effective degree."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -10,8 +10,14 @@ from torch import Tensor
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights
 from effdeg._utils.shapes import Float
 
-Basis = Literal["chebyshev", "legendre"]
-BASES = get_args(Basis)
+Recurrence = Callable[[int], tuple[float, float]]
+BASES: Mapping[str, Recurrence] = {
+    "chebyshev": lambda k: (2.0 if k > 1 else 1.0, 1.0),
+    "legendre": lambda k: ((2 * k - 1) / k, (k - 1) / k),
+}
+"""The polynomial bases, each by its recurrence φ_k = a t φ_{k-1} − b φ_{k-2}: a and b for every k from 1 on.
+
+φ_0 is 1 and φ_{-1} is 0."""
 
 Weights = Literal["degree", "square"] | Sequence[float] | NDArray[Any]
 """The weight of the coefficient of each degree k: k, k², or given numbers, degree 0 first."""
@@ -23,12 +29,12 @@ def basis_matrix(
     """Evaluate every basis polynomial up to ``degree`` at every node: entry (i, k) is φ_k(2 α_i − 1).
 
     Chebyshev: T_k = 2 t T_{k-1} − T_{k-2}. Legendre: k P_k = (2k − 1) t P_{k-1} − (k − 1) P_{k-2}. Both recurrences are
-    numerically stable on [−1, 1], at any degree.
+    numerically stable on [−1, 1], at any degree. Another basis is another entry of :data:`effdeg.functional.BASES`.
 
     Args:
         alpha: Positions in [0, 1], of shape ``(…, nodes)``.
         degree: The highest degree (the paper's K).
-        basis: ``"chebyshev"`` or ``"legendre"``.
+        basis: A name in :data:`effdeg.functional.BASES`, ``"chebyshev"`` or ``"legendre"``.
 
     Returns:
         The design matrix (the paper's T) of shape ``(…, nodes, degree + 1)``, differentiable in ``alpha``.
@@ -63,7 +69,7 @@ def evaluate(
     Args:
         coefficients: The c_k, degree 0 first, of shape ``(…, degrees, outputs)``.
         alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
-        basis: The basis of the coefficients, ``"chebyshev"`` or ``"legendre"``.
+        basis: The basis of the coefficients: a name in :data:`effdeg.functional.BASES`.
 
     Returns:
         The values of the polynomials, of shape ``(…, nodes, outputs)``.
@@ -144,8 +150,9 @@ def _polynomials(alpha: Tensor, degree: int, basis: str) -> list[Tensor]:
     check_choice("basis", basis, BASES)
     check_count("degree", degree, least=0)
     t = 2 * alpha - 1
-    polynomials = [torch.ones_like(t), t]
+    first, _ = BASES[basis](1)
+    polynomials = [torch.ones_like(t), t if first == 1 else first * t]
     for k in range(2, degree + 1):
-        forward, back = (2.0, 1.0) if basis == "chebyshev" else ((2 * k - 1) / k, (k - 1) / k)
+        forward, back = BASES[basis](k)
         polynomials.append(torch.addcmul(-back * polynomials[-2], t, polynomials[-1], value=forward))
     return polynomials[: degree + 1]

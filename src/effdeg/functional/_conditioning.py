@@ -17,7 +17,7 @@ class IllConditionedFit(UserWarning):
     Only uniform nodes can cause it. To measure anyway, for example in an ablation, filter the warning:
 
         >>> import warnings, effdeg, torch
-        >>> from effdeg.measure import IllConditionedFit
+        >>> from effdeg.measuring import IllConditionedFit
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore", IllConditionedFit)
         ...     measured = effdeg.measure(torch.tanh, torch.randn(10, 3), paths=20, nodes=41, sampling="uniform")

@@ -37,7 +37,7 @@ def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: s
     Args:
         alpha: Positions in [0, 1], of shape ``(nodes,)`` or ``(…, nodes)``.
         degree: The highest degree (the paper's K).
-        basis: ``"chebyshev"`` or ``"legendre"``.
+        basis: A name in :data:`effdeg.functional.BASES`.
 
     Returns:
         The ratio of the largest singular value to the smallest; if every path has its own nodes, that of the worst.
@@ -76,7 +76,7 @@ def fit_operator(
     Args:
         alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
         degree: The highest degree (the paper's K).
-        basis: ``"chebyshev"`` or ``"legendre"``.
+        basis: A name in :data:`effdeg.functional.BASES`.
         damping: The paper's ε; 0 is plain least squares, which needs ``degree + 1`` distinct nodes.
 
     Returns:
@@ -118,7 +118,7 @@ def fit(
         values: The model's outputs at the nodes (the y), of shape ``(…, nodes, outputs)``.
         alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
         degree: The highest degree (the paper's K).
-        basis: ``"chebyshev"`` or ``"legendre"``.
+        basis: A name in :data:`effdeg.functional.BASES`.
         damping: The paper's ε; 0 is plain least squares.
 
     Returns:

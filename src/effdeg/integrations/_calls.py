@@ -1,22 +1,30 @@
 """Add the points of paths to the calls of a model inside a framework's training loop."""
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.frameworks import class_of
-from effdeg._models.layers import base_model, find_embeddings
-from effdeg._models.paths import is_mask
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.frameworks import class_of
+from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.paths import is_mask
 from effdeg._utils.checks import check_number
-from effdeg._utils.tree import Tree, named_tensors
+from effdeg._utils.tree import Tree, named_tensors, tensors
 from effdeg.train._batch import TrainingBatch
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule
+
+_COMPARED = 4
+"""Rows that are looked for among the others of a batch."""
+
+_TELLING = 4
+"""Numbers in a row that tell it from others."""
 
 
 def check_parts(penalty: object, **functions: object) -> None:
@@ -57,6 +65,7 @@ def join_calls(
     penalty: Penalty,
     labels: Tensor | None,
     *,
+    batch: Any = None,
     unlabeled: Tree = None,
     teacher: Callable[..., Any] | None = None,
 ) -> Iterator[list[Tensor]]:
@@ -64,13 +73,16 @@ def join_calls(
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
     Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
-    and a teacher are as in a call of the penalty.
+    and a teacher are as in a call of the penalty. ``batch`` is what the labels are of: the model must get its examples
+    in the same order.
     """
     _check_labels(penalty, labels)
     degrees: list[Tensor] = []
     run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
+        if penalty.settings.anchor == "labels":
+            _check_order(batch, (arguments, keywords), lambda leaf: penalty._may_look(leaf, model))
         at = _choose_layer(penalty, model, arguments, keywords)
         outputs, degree = penalty.joined(
             run, model, arguments, keywords, labels, at=at, unlabeled=unlabeled, teacher=teacher
@@ -89,6 +101,40 @@ def _check_labels(penalty: Penalty, labels: Tensor | None) -> None:
             "anchor='labels' puts labels at the outer nodes of each path, but the batch has none: a Trainer needs an "
             "entry 'labels', a PenaltyCallback labels=lambda batch: …. Or use Penalty(anchor='self') or anchor=None."
         )
+
+
+def _check_order(batch: Any, call: Tree, may_look: Callable[[Tensor], bool]) -> None:
+    """Raise if a model gets the examples of a batch in another order than that of its labels; warn if none is known."""
+    known = False
+    for leaf in tensors(call):
+        form = leaf.shape, leaf.dtype, leaf.device
+        alike = [own for own in tensors(batch) if (own.shape, own.dtype, own.device) == form]
+        # The tensor of the batch itself need not be read.
+        itself = any(own.data_ptr() == leaf.data_ptr() for own in alike) or not may_look(leaf)
+        if itself or any(torch.equal(own, leaf) for own in alike):
+            known = True
+        elif any(_is_permuted(own, leaf) for own in alike):
+            raise ValueError(
+                "the model got the examples of the batch in another order than that of the labels, so that those at "
+                "the ends of a path would not be its examples'. Keep the order, or use effdeg.Penalty in the training "
+                "step itself."
+            )
+    if not known:
+        warnings.warn(
+            "the training step changes examples before the model gets them, so that it could not be checked whether "
+            "they are in the order of their labels. If it permutes or mixes them, use effdeg.Penalty in the step "
+            "itself.",
+            stacklevel=2,
+        )
+
+
+def _is_permuted(own: Tensor, other: Tensor) -> bool:
+    """Return whether rows that differ are other rows of the same batch; few numbers may be equal by chance."""
+    if own.dim() < 2 or own[0].numel() < _TELLING:
+        return False
+    rows, moved = own.flatten(1), other.flatten(1)
+    moved = moved[(rows != moved).any(1)][:_COMPARED]
+    return len(moved) > 0 and all(bool((rows == row).all(1).any()) for row in moved)
 
 
 def _choose_layer(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from effdeg._models.frameworks import Framework, class_of, register
+from effdeg._adapters.frameworks import Framework, class_of, register
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.frameworks import class_of
-from effdeg._models.layers import base_model, find_layer
+from effdeg._adapters.frameworks import class_of
+from effdeg._adapters.layers import base_model, find_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import describe_install
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
 from effdeg.integrations._frameworks import shifts_labels
-from effdeg.measure import measure
-from effdeg.measure._estimator import check_measurable
+from effdeg.measuring import measure
+from effdeg.measuring._estimator import check_measurable
 from effdeg.train._batch import OwnLossError
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
@@ -113,7 +113,9 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
-        with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
+        with join_calls(
+            model, self.penalty, labels, batch=inputs, unlabeled=unlabeled, teacher=self.teacher
+        ) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:

@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from effdeg._models.examples import LABELS
-from effdeg._models.layers import find_layer
+from effdeg._adapters.examples import LABELS
+from effdeg._adapters.layers import find_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import describe_install
 from effdeg._utils.tree import Tree
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
-from effdeg.measure import measure
-from effdeg.measure._estimator import check_measurable
+from effdeg.measuring import measure
+from effdeg.measuring._estimator import check_measurable
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
@@ -35,6 +35,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
 
     The examples must reach the model in the order of the batch, or the labels at the ends of a path are not those of
     its examples: a ``training_step`` that permutes or mixes them needs :class:`effdeg.Penalty` in the step itself.
+    Examples that are permuted and not changed are refused; if they are changed, a warning says that their order is not
+    known.
 
     Lightning's checkpoints do not contain torch's random state, so a resumed run draws different paths than an
     uninterrupted one, just as its shuffling and dropout differ.
@@ -57,7 +59,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
             ``labels``, ``unlabeled`` or ``teacher`` cannot be called.
         ValueError: If the weight is negative or not finite; when the fit starts, if the module uses manual
             optimization, there is a second penalty, or there is no module ``model``; in the first step, if
-            no labels are found or a batch does not suit the penalty.
+            no labels are found or a batch does not suit the penalty; in any step on a CPU, and in the first on a GPU,
+            if examples reach the model in another order.
         RuntimeError: In the first step, if the model is not called exactly once.
 
     Example:
@@ -108,7 +111,9 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
             labels = self.labels(batch) if self.penalty.settings.anchor == "labels" else None
             unlabeled = None if self.unlabeled is None else self.unlabeled(batch)
-            with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
+            with join_calls(
+                model, self.penalty, labels, batch=batch, unlabeled=unlabeled, teacher=self.teacher
+            ) as degrees:
                 result = step(batch, *rest, **keywords)
             if result is None:  # Lightning skips this step
                 return None

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
-from effdeg._models.examples import LABELS
+from effdeg._adapters.examples import LABELS
 from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.imports import require
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present as consume_prefix
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.imports import find_code, importing_from_here, require
 from effdeg.io._data import read_file, read_safetensors, read_torch

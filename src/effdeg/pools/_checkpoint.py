@@ -1,6 +1,7 @@
 """What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
 
 import copy
+import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,30 +15,33 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg._models.arguments import DataNote, Item, ItemReader
-from effdeg._models.examples import Examples, as_examples
-from effdeg._models.inference import Device, inference, seed_everything
-from effdeg._models.layers import advice_for_integers
-from effdeg._models.outputs import shaped_values
-from effdeg._models.partners import check_changes, name_partners
-from effdeg._models.paths import check_interpolable
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, Item, ItemReader
+from effdeg._adapters.examples import Batch, Examples, as_examples
+from effdeg._adapters.inference import Device, inference, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.layers import advice_for_integers
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.partners import Partners, check_changes, name_partners
+from effdeg._adapters.paths import check_interpolable
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
-from effdeg.measure import Measurement, Trace, trace
-from effdeg.measure._comparison import note_uniform
-from effdeg.measure._path_runner import hash_examples
-from effdeg.proxies import check_names, evaluate
+from effdeg.measuring import Measurement, Trace, trace
+from effdeg.measuring._path_runner import hash_examples
+from effdeg.pools._comparison import note_uniform
+from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
 from effdeg.proxies._predictions import predict_classes
-from effdeg.proxies._registry import find_needs
+from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
-_HASHED = 64  # examples that identify a data set
+_HASHED = 64  # examples at a time
+_IDENTIFYING = 2000  # examples that identify a data set that is not in memory
+_SAME = 0.01  # a model whose predictions are less certain by more than this share is not the one that was measured
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
 WEIGHTS = "weights"
@@ -81,14 +85,19 @@ class RowSettings:
         """Return the settings as numbers, strings and lists, for JSON."""
         own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         dtype = str(self.dtype).removeprefix("torch.") if self.dtype is not None else None
-        return {**own, **vars(self.paths), "partners": name_partners(self.paths.partners), "dtype": dtype}
+        return {**own, **vars(self.paths), "dtype": dtype}
+
+
+def hash_text(text: str) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LabeledExamples:
     """Examples for a model that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
 
     def __init__(self, data: Any, name: str, read_item: ItemReader) -> None:
-        self._read_item = read_item
+        self.read_item = read_item
         try:
             with seed_everything(0):  # a loader may draw
                 self.examples, self.name = as_examples(data, labeled=True), name
@@ -110,15 +119,20 @@ class LabeledExamples:
 
     def fetch_item(self, indices: Sequence[int]) -> Item:
         """Return the inputs and labels of these examples."""
-        return self._read_item(self.examples.fetch(indices))
+        return self.read_item(self.examples.fetch(indices))
 
     def fingerprint(self, seed: int) -> dict[str, Any]:
-        """Return what identifies the examples: their number, and a hash of some of them with their labels."""
-        return {"examples": len(self), "labels": self.has_labels, "hash": hash_examples(self._fetch_some(seed))}
+        """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
+        count = len(self) if isinstance(self.examples, Batch) else min(len(self), _IDENTIFYING)
+        indices = [len(self) * number // count for number in range(count)]
+        parts = [indices[start : start + _HASHED] for start in range(0, count, _HASHED)]
+        with seed_everything(seed):  # a data set may draw
+            hashes = [hash_examples(self.examples.fetch(part)) for part in parts]
+        return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
 
     def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
         """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = {hash_examples(self._read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
+        hashes = {hash_examples(self.read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
         return len(self) == len(other) and len(hashes) == 1
 
     def _fetch_some(self, seed: int) -> Tree:
@@ -127,7 +141,7 @@ class LabeledExamples:
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
-        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self._read_item)
+        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self.read_item)
 
 
 class _First:
@@ -196,6 +210,37 @@ class CheckpointMeasurer:
         data = self.data.first(_TRIED)
         return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
 
+    def check_model(self, row: Mapping[str, Any]) -> None:
+        """Raise if the model, with the weights of a row, does not return what it did when the row was measured.
+
+        Neither its code nor a number that is no weight is seen in its settings.
+
+        Raises:
+            ValueError: If what it predicts is more or less certain by a percent.
+        """
+        for name, now in self._measure_predictions().items():
+            if name == DISAGREEMENT or not isinstance(before := row.get(name), float):
+                continue
+            if not abs(now - before) <= _SAME * max(abs(before), abs(now)) + 1e-6:
+                raise ValueError(
+                    f"the model returns something else than when {row['model']} was measured, with the same weights: "
+                    f"{name} was {before:.4g} and is {now:.4g} now. Its code has changed, or a number that is not "
+                    "among its weights. Choose another file with out=."
+                )
+
+    def describe_partners(self) -> dict[str, Any] | None:
+        """Return what identifies the functions of partners: their names, and a hash of some changed copies."""
+        paths = self.settings.paths
+        if paths.partners is None:
+            return None
+        indices = range(min(len(self.data), _HASHED))
+        with seed_everything(paths.seed):  # a data set may draw
+            inputs = self.data.fetch_item(indices).inputs
+        partners = Partners(paths.partners, len(self.data), self.data.read_item)
+        hashes = {hash_examples(partners.fetch(inputs, indices, seed=paths.seed, block=1)) for _ in range(2)}
+        # A function that draws from a generator of its own is known by its name alone.
+        return {"function": name_partners(paths.partners), "copies": hashes.pop() if len(hashes) == 1 else None}
+
     def measure(self, file: Path) -> dict[str, Any]:
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
@@ -259,7 +304,6 @@ class CheckpointMeasurer:
             return {}
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
-        evaluator: Any  # in the place of a model
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
@@ -276,7 +320,7 @@ class CheckpointMeasurer:
                 degree=settings.degree,
                 **paths,
             ) as evaluator:
-                found = evaluate(evaluator, None, names=[name for name in names if name != DISAGREEMENT]).row()
+                found = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
                 classes = {DISAGREEMENT: predict_classes(evaluator).numpy()} if DISAGREEMENT in names else {}
         return {name: (found | classes)[name] for name in names}
 
@@ -343,18 +387,11 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
     """Count the examples whose largest output is that of their class."""
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.numel() != len(outputs):
-        given = f"{labels.dtype}, {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise ValueError(f"the labels of {name} must be class ids, one whole number per example, not {given}.")
-    ids, classes = labels.reshape(-1).cpu().long(), outputs.shape[-1]
     if outputs.dim() != 2:
         raise ValueError(
             f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."
         )
-    if not bool(((ids >= 0) & (ids < classes)).all()):
-        raise ValueError(
-            f"the labels of {name} go from {int(ids.min())} to {int(ids.max())}, but the model has {classes} outputs, "
-            f"so that class ids are 0 to {classes - 1}."
-        )
+    ids = read_class_ids(labels, f"the labels of {name}")
+    check_range(ids, f"the labels of {name}", outputs.shape[-1])
     check_finite("outputs", outputs)
     return int((outputs.argmax(-1).cpu() == ids).sum())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import shorten
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
@@ -100,7 +100,7 @@ class Choice:
         return rows
 
     def to_frame(self) -> "DataFrame":
-        """Return a data frame with a row per model, best first: all measures. Needs the extra ``pandas``."""
+        """Return a data frame with a row per model, best first: all measures. Needs the extra ``pools``."""
         return make_frame(self._list_rows())
 
     def to_dict(self) -> dict[str, Any]:
@@ -343,6 +343,12 @@ def _find_notes(
     counts = torch.special.entr(shares).sum(1).exp()
     if narrow := [name for name, count in zip(names, counts, strict=True) if count < counts.median() / 2]:
         notes.append(f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?")
+    if (typical := float(counts.median())) < min(shares.shape[1], len(predicted)) / 2:
+        notes.append(
+            f"most predictions fall into few classes, as if there were {typical:.1f} of {shares.shape[1]}: unless "
+            "these data are so unbalanced, they are unlike the training data, and such choices hardly beat chance. "
+            "Label some examples (labels=)."
+        )
     if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
         notes.append(
             "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "

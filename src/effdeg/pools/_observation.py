@@ -3,31 +3,32 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from effdeg import changes
-from effdeg._models.arguments import DataNote, ItemReader
-from effdeg._models.examples import Examples, describe_shapes
-from effdeg._models.inference import Device, Model, inference, seed_everything
-from effdeg._models.layers import base_model, find_embeddings
-from effdeg._models.outputs import as_class_logits, shaped_values
-from effdeg._models.partners import Partners, draw
-from effdeg._models.paths import is_mask
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, ItemReader
+from effdeg._adapters.examples import Examples, describe_shapes
+from effdeg._adapters.inference import Device, Model, inference, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.outputs import as_class_logits, shaped_values
+from effdeg._adapters.partners import Partners, draw
+from effdeg._adapters.paths import is_mask
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.files import write_atomically
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, map_tensors, named_tensors
-from effdeg.measure._estimator import summarize
-from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
+from effdeg.measuring._estimator import summarize
+from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator
@@ -127,8 +128,12 @@ class Observer:
         )
         drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices]).T)
 
+        looked = False
+
         def read(returned: Any, points: int) -> Tensor:
-            outputs = shaped_values(returned, "identity", points=points)
+            nonlocal looked
+            outputs = shaped_values(returned, "identity", points=points, look=not looked, whose="network")
+            looked = True
             if outputs.dim() > 2:
                 as_class_logits(outputs)  # raises
             return outputs.reshape(points, -1)
@@ -150,20 +155,33 @@ class Observer:
             logits=logits,
             copies=copies,
             of_examples=joined,
-            train_accuracy=None if self.train is None else self.measure_accuracy(model, logits.shape[1]),
+            train_accuracy=None if self.train is None else self._measure_accuracy(model, logits.shape[1]),
             notes=tuple(path_runner.notes),
         )
 
-    def measure_accuracy(self, model: Model, classes: int) -> float:
+    def try_training(self, model: Model, classes: int) -> None:
+        """Check the labels of training examples, and run a model on a few of them."""
+        with self._open_training(model, classes) as (evaluator, _):
+            few = take(evaluator.inputs, slice(2))
+            with evaluator.open_beside(evaluator.runner.model, (few, None)) as beside:
+                predict_classes(beside)
+
+    def _measure_accuracy(self, model: Model, classes: int) -> float:
         """Return the accuracy on training examples."""
+        with self._open_training(model, classes) as (evaluator, labels):
+            predicted = predict_classes(evaluator)
+        return float((predicted == labels.to(predicted.device)).double().mean())
+
+    @contextmanager
+    def _open_training(self, model: Model, classes: int) -> Iterator[tuple[Evaluator, Tensor]]:
+        """Open a model with the training examples; their labels are among the classes."""
         options = {name: getattr(self, name) for name in ("seed", "batch_size", "device", "dtype")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)
             with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
-                labels = check_labels(evaluator.labels, "train=")
-                check_range(labels, classes, "the labels of train=")
-                predicted = predict_classes(evaluator)
-        return float((predicted == labels.to(predicted.device)).double().mean())
+                labels = read_class_ids(evaluator.labels, "the labels of train=")
+                check_range(labels, "the labels of train=", classes)
+                yield evaluator, labels
 
     def _find_file(self, model: Model) -> Path | None:
         """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""
@@ -196,28 +214,6 @@ class Observer:
 def spread(indices: list[int], count: int) -> list[int]:
     """Return at most ``count`` indices, evenly: the first examples may all be of one class."""
     return indices[:: -(-len(indices) // count)]
-
-
-def check_labels(labels: Any, name: str) -> Tensor:
-    """Return class ids, one per example; raise if labels are anything else."""
-    expected = f"{name} must be class ids, one whole number per example, not"
-    try:
-        ids = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
-    except (TypeError, ValueError):
-        raise ValueError(f"{expected} {labels!r:.80}.") from None
-    whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
-    if not whole or ids.dim() == 0 or ids.numel() == 0 or ids.squeeze().dim() > 1:
-        raise ValueError(f"{expected} {ids.dtype}, {tuple(ids.shape)}.")
-    return ids.reshape(-1).long()
-
-
-def check_range(labels: Tensor, classes: int, name: str) -> None:
-    """Raise unless labels are among the classes of the models."""
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(
-            f"{name} go from {int(labels.min())} to {int(labels.max())}, but the models have {classes} classes, "
-            "from 0 on."
-        )
 
 
 def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:

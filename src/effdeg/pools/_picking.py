@@ -7,26 +7,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
-from effdeg._models.arguments import ItemReader
-from effdeg._models.examples import as_examples, reads_all
-from effdeg._models.inference import Device, Model, check_device, check_precision, seed_everything
-from effdeg._models.partners import name_partners, read_changes
+from effdeg._adapters.arguments import ItemReader
+from effdeg._adapters.examples import as_examples, keeps_order
+from effdeg._adapters.inference import Device, Model, check_device, check_precision, seed_everything
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable
 from effdeg._utils.progress import progress_bar
-from effdeg.measure._comparison import name_models, naming
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
+from effdeg.pools._comparison import name_models, naming
 from effdeg.pools._observation import (
     Load,
     NotFinite,
     Observation,
     Observer,
-    check_labels,
-    check_range,
     choose_change,
     spread,
 )
@@ -113,7 +111,7 @@ def pick(
     check_precision(dtype)
     _check_place(device, ray)
     folder = None if keep is None else _open_folder(Path(keep))
-    known = None if labels is None else check_labels(labels, "labels=")
+    known = None if labels is None else read_class_ids(labels, "labels=")
     if known is not None:
         _check_order(data)
     with seed_everything(seed):  # a loader may draw
@@ -199,7 +197,7 @@ def _open_folder(folder: Path) -> Path:
 
 def _check_order(data: Any) -> None:
     """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
-    if isinstance(data, DataLoader) and not isinstance(data.dataset, IterableDataset) and not reads_all(data):
+    if not keeps_order(data):
         raise ValueError(
             "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
             "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
@@ -240,13 +238,13 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
         listed = ", ".join(f"{name} has {count}" for name, count in classes.items())
         raise ValueError(f"the models have different numbers of classes: {listed}.")
     if labels is not None and classes:
-        check_range(labels, min(classes.values()), "labels=")
+        check_range(labels, "labels=", min(classes.values()))
     return left_out
 
 
 def _try_training(observer: Observer, model: Model, classes: int) -> None:
     try:
-        observer.measure_accuracy(model, classes)
+        observer.try_training(model, classes)
     except Exception as error:
         error.add_note("This is about the examples of train=.")
         raise

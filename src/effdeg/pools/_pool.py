@@ -1,7 +1,6 @@
 """Pools of trained models: many checkpoints of one architecture, measured one at a time or on Ray."""
 
 import copy
-import hashlib
 import math
 import re
 import warnings
@@ -13,18 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from effdeg._models.arguments import ItemReader
-from effdeg._models.inference import Device, check_runnable
-from effdeg._models.paths import Sampling
-from effdeg._models.settings import PathSettings
+from effdeg._adapters.arguments import ItemReader
+from effdeg._adapters.inference import Device, check_runnable
+from effdeg._adapters.paths import Sampling
+from effdeg._adapters.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize, shorten
 from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
-from effdeg.measure._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings
+from effdeg.measuring._measurement import describe_rounding
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
@@ -63,7 +62,7 @@ def measure_pool(
     …); ``total_variation`` and ``decision_regions`` of the same paths; proxies that need only predictions,
     ``confidence``, ``entropy``, ``nuclear_norm`` and ``disagreement``; the requested proxies; and, where there are
     labels, ``train_accuracy``, ``test_accuracy`` and their difference, the ``gap``. All models share their paths.
-    :func:`effdeg.ranking.rank` takes the rows or the file.
+    :func:`effdeg.pools.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
     classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
@@ -175,6 +174,9 @@ def measure_pool(
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
         _drop_changed(table, names)
+        if known := next((digest for digest in names if table.has(digest)), None):
+            load_weights(own, files[names[known][0]])
+            measurer.check_model(next(iter(table.find(known).values())))
         _reuse_rows(table, names, files)
         notes = _add_missing(table, names, files, run, progress=progress)
         table.write()  # rows may have been deleted, which others disagreed with
@@ -251,17 +253,14 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "class": type(model).__name__,
             "parameters": sum(each.numel() for each in model.parameters()),
             "precision": _name_precision(model),
-            "shapes": _hash(repr(sorted(shapes.items()))),
-            "layers": _hash(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
+            "shapes": hash_text(repr(sorted(shapes.items()))),
+            "layers": hash_text(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
         "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
         **measurer.settings.to_dict(),
+        "partners": measurer.describe_partners(),
     }
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:

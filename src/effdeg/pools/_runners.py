@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from effdeg._models.inference import Device
+from effdeg._adapters.inference import Device
 from effdeg._utils.imports import require
 
 _TIMEOUT = 10.0  # seconds

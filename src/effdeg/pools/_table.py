@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-FORMAT = 2
-"""The version of tables, raised when rows get other columns. There are standard errors since 2."""
+FORMAT = 3
+"""The version of tables, raised when rows get other columns or settings another form."""
 _CHECKSUM_DIGITS = 64  # of SHA-256
 _PARTS = {
     "class": "a {} then, a {} now",
@@ -40,6 +40,8 @@ _PARTS = {
     "examples": "{} examples then, {} now",
     "labels": "{} labels then, {} labels now",
     "hash": "other examples or labels",
+    "function": "{} then, {} now",
+    "copies": "other changed copies of the same examples",
     "sha256": "other weights",
 }
 """How the parts of a setting differ, in words."""
@@ -60,7 +62,7 @@ class PoolRows(list[Row]):
         return [list(columns), *([_format(row, name) for name in columns] for row in self)]
 
     def to_frame(self) -> "DataFrame":
-        """Return the rows as a data frame. Needs the extra ``pandas``."""
+        """Return the rows as a data frame. Needs the extra ``pools``."""
         return make_frame(self)
 
     def _repr_html_(self) -> str:
@@ -288,5 +290,5 @@ def _show(value: Any) -> str:
     if value is None or value == []:
         return "not given"
     if isinstance(value, dict):
-        return "given"
+        return str(value.get("function", "given"))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

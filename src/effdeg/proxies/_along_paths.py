@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from effdeg import functional
-from effdeg._models.arguments import DataNote
-from effdeg._models.examples import Batch
-from effdeg._models.inference import Model
-from effdeg._models.layers import named_layers
-from effdeg._models.outputs import shaped_values
-from effdeg._models.settings import FitSettings
+from effdeg._adapters.arguments import DataNote
+from effdeg._adapters.examples import Batch
+from effdeg._adapters.inference import Model
+from effdeg._adapters.layers import named_layers
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.settings import FitSettings
 from effdeg._utils.statistics import mean_and_stderr
-from effdeg.measure._estimator import PathTable, collect, summarize
-from effdeg.measure._path_runner import DrawnPaths, PathBlocks, PathRunner
+from effdeg.measuring._estimator import PathTable, collect, summarize
+from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner
 from effdeg.proxies._activations import ACTIVATIONS, KINKED, ActivationFlips
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.derivatives import PlainWeightNorm, double_differentiable
-from effdeg._models.inference import Model
+from effdeg._adapters.derivatives import PlainWeightNorm, double_differentiable
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, as_leaves, check_options

@@ -12,13 +12,14 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import DataNote, ItemReader
-from effdeg._models.examples import as_examples, count_examples
-from effdeg._models.inference import Model, ModelRunner, hold_models, inference
-from effdeg._models.layers import Layer, advice_for_integers, as_module, eager, find_layer
-from effdeg._models.outputs import shaped_values
-from effdeg._models.paths import check_interpolable
-from effdeg._models.settings import FitSettings, PathSettings
+from effdeg._adapters.arguments import DataNote, ItemReader
+from effdeg._adapters.examples import as_examples, count_examples
+from effdeg._adapters.independence import warn_of_dependent_rows
+from effdeg._adapters.inference import Model, ModelRunner, hold_models, inference
+from effdeg._adapters.layers import Layer, advice_for_integers, as_module, eager, find_layer
+from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.paths import check_interpolable
+from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
@@ -32,6 +33,7 @@ Loss = Callable[[Any, Any], Tensor]
 The outputs are one tensor, in float32 or better: if the model returns several, ``logits``, or else the first."""
 
 Weights = Mapping[str, Tensor]
+_SHARED = "shared"
 _OF_EVERY_RUN = {"batch_size", "seed", "device", "dtype"}  # the options that do not depend on the model or the data
 
 
@@ -157,12 +159,13 @@ class Evaluator:
         others: Sequence[Model] | None = None,
         labeled: Any = None,
         change: Any = None,
+        shared: "Evaluator | None" = None,
         **options: Any,
     ) -> Iterator["Evaluator"]:
         """Check :class:`RunOptions`, read the data and put the model into evaluation mode; restore it afterwards."""
-        # ``evaluate`` passes an open evaluator, so that its proxies share one.
-        if isinstance(model, Evaluator):
-            yield model
+        # Open already, with all of this: see compute().
+        if shared is not None:
+            yield shared
             return
         of_paths = ("paths", "nodes", "seed", "at", "partners")
         paths = PathSettings(**{name: options[name] for name in of_paths if name in options})
@@ -212,6 +215,16 @@ class Evaluator:
     def open_beside(self, model: Any, data: Any) -> AbstractContextManager["Evaluator"]:
         """Open another model, or this one with other data, to run in the same way."""
         return Evaluator.open(model, data, **self.run_options)
+
+    def compute(self, proxy: Callable[..., Result], **settings: Any) -> Result:
+        """Call a proxy with the model and what it takes of the rest; passes over the data are shared with others."""
+        parameters = inspect.signature(proxy).parameters
+        given = {name: getattr(self, name) for name in ("loss", "reference", "others", "labeled", "change")}
+        given["data"] = self.inputs, self.labels
+        taken = {name: value for name, value in given.items() if name in parameters}
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+            taken[_SHARED] = self
+        return proxy(self.runner.model, **taken, **settings)
 
     def split(self, size: int) -> list[slice]:
         """Split the examples into parts of this size; the last may be smaller."""
@@ -312,6 +325,7 @@ class Evaluator:
             ) from error
         if self.count < 2:
             return
+        self.once("look", self._look)
         both, first, second = (float(self.loss_and_outputs(each)[0]) for each in (rows, rows[:1], rows[1:]))
         total = first + second
         if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
@@ -327,6 +341,19 @@ class Evaluator:
                 f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
                 stacklevel=2,
             )
+
+    def _look(self) -> None:
+        """Warn if the model returns several tensors, or if outputs depend on the rest of a batch or on chance."""
+        looked = False
+
+        def keep(returned: Any, points: int) -> Tensor:
+            nonlocal looked
+            values = shaped_values(returned, "identity", points=points, look=not looked, whose="network")
+            looked = True
+            return values
+
+        most = self.batches.next_size(self.count)
+        warn_of_dependent_rows(self.runner, _AtExamples(self), keep, count=self.count, most=most)
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""
@@ -388,6 +415,7 @@ class Evaluator:
             returned = self.runner(self.fetch(part)[0])
             return shaped_values(returned, "identity", points=part.stop - part.start).cpu()
 
+        self.once("look", self._look)
         outputs = self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))
         check_finite("outputs", outputs)
         return outputs
@@ -412,6 +440,16 @@ class Evaluator:
         return float(torch.stack(losses).double().sum()), gradient
 
 
+class _AtExamples:
+    """Runs a model at examples, as at points of paths."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, None]:  # noqa: ARG002
+        return self._evaluator.runner(self._evaluator.fetch(rows)[0]), None
+
+
 def as_leaves(weights: Weights) -> dict[str, Tensor]:
     """Return the weights as leaves of a graph, to differentiate with respect to them."""
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
@@ -426,7 +464,7 @@ def check_options(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         for name in kwargs:
-            if name not in options:
+            if name not in {*options, _SHARED}:
                 near = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"{name}= is not an option of {function.__name__}.{hint} Options: {listed}.")

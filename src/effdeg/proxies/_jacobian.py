@@ -6,10 +6,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.derivatives import check_gradients_enabled, check_projections, squared_norms
-from effdeg._models.inference import Model
-from effdeg._models.layers import find_layer, replace_output
-from effdeg._models.outputs import Output, check_output, output_name, shaped_values
+from effdeg._adapters.derivatives import check_gradients_enabled, check_projections, squared_norms
+from effdeg._adapters.inference import Model
+from effdeg._adapters.layers import find_layer, replace_output
+from effdeg._adapters.outputs import Output, check_output, output_name, shaped_values
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
 from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options

@@ -6,9 +6,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import Model
-from effdeg._models.outputs import are_distributions, as_values
-from effdeg._models.spaces import Space
+from effdeg._adapters.inference import Model
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.outputs import are_distributions, as_values
+from effdeg._adapters.spaces import Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import take
@@ -136,11 +137,7 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
     classes = logits.shape[1]
     if classes < 2:
         raise NotApplicable("a margin compares two logits, and the model has a single output.")
-    if int(labels.max()) >= classes:
-        raise ValueError(
-            f"labels from {int(labels.min())} to {int(labels.max())} do not match outputs of {classes} numbers per "
-            f"example; class ids from 0 to {classes - 1} were expected."
-        )
+    check_range(labels, "the labels", classes)
     if are_distributions(logits):
         raise NotApplicable(
             "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
@@ -153,17 +150,12 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _class_ids(evaluator: Evaluator) -> Tensor:
     evaluator.check_data(labels=True)
-    labels = evaluator.labels
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dim() != 1:
-        given = (
-            f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        )
-        raise NotApplicable(f"margins need one class id per example as label; the labels are {given}.")
-    if int(labels.min()) < 0:
-        raise NotApplicable(
-            f"labels from {int(labels.min())} to {int(labels.max())} are not class ids: leave negative ones out."
-        )
-    return labels.long().cpu()
+    try:
+        ids = read_class_ids(evaluator.labels, "the labels")
+        check_range(ids, "the labels")
+    except ValueError as error:
+        raise NotApplicable(f"margins need labels: {error}") from error
+    return ids
 
 
 def _draw_pairs_of_one_class(labels: Tensor, count: int, seed: int) -> Tensor:

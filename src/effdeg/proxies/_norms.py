@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
-from effdeg._models.inference import Model
-from effdeg._models.layers import as_module
+from effdeg._adapters.inference import Model
+from effdeg._adapters.layers import as_module
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
@@ -22,7 +22,8 @@ TOLERANCE = 1e-4
 """The largest relative error of the square of a spectral norm, which is never too large; mostly it is far smaller."""
 
 
-def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+@check_options
+def parameter_norm(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:  # noqa: ARG001
     """Return the L2 norm of all parameters, √Σ w².
 
     ``data`` is ignored: all proxies have the same signature.
@@ -37,13 +38,14 @@ def parameter_norm(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         >>> effdeg.proxies.parameter_norm(model).value
         3.0
     """
-    with Evaluator.open(model) as evaluator:
+    with Evaluator.open(model, **options) as evaluator:
         evaluator.check_weights()
         parameters = list(evaluator.module.parameters())
         return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
 
 
-def distance(model: Model, reference: object) -> Result:
+@check_options
+def distance(model: Model, reference: object, **options: Unpack[RunOptions]) -> Result:
     """Return the L2 distance √Σ (w - w₀)² of all parameters from those of another model, such as the initial one.
 
     Args:
@@ -63,14 +65,15 @@ def distance(model: Model, reference: object) -> Result:
         >>> round(effdeg.proxies.distance(model, initial).value, 4)
         3.0
     """
-    with Evaluator.open(model, reference=reference) as evaluator:
+    with Evaluator.open(model, reference=reference, **options) as evaluator:
         evaluator.check_weights()
         other = check_reference(evaluator.module, evaluator.reference)
         pairs = ((each, other[name]) for name, each in evaluator.module.named_parameters())
         return Result("distance", _norm(w.detach().double().cpu() - w0.detach().double().cpu() for w, w0 in pairs))
 
 
-def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+@check_options
+def frobenius_product(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:  # noqa: ARG001
     """Return the product Π |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
     Where it overflows, ``settings["logarithm"]`` still distinguishes models. ``data`` is ignored.
@@ -85,11 +88,12 @@ def frobenius_product(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         >>> round(effdeg.proxies.frobenius_product(model).value, 4)
         4.0
     """
-    with Evaluator.open(model) as evaluator:
+    with Evaluator.open(model, **options) as evaluator:
         return _product("frobenius_product", _frobenius_norms(evaluator))
 
 
-def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
+@check_options
+def frobenius_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:  # noqa: ARG001
     """Return the sum Σ |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
 
     ``data`` is ignored.
@@ -104,7 +108,7 @@ def frobenius_sum(model: Model, data: Any = None) -> Result:  # noqa: ARG001
         >>> round(effdeg.proxies.frobenius_sum(model).value, 4)
         6.0
     """
-    with Evaluator.open(model) as evaluator:
+    with Evaluator.open(model, **options) as evaluator:
         return _sum("frobenius_sum", _frobenius_norms(evaluator))
 
 
@@ -185,6 +189,11 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
             found = f"has shape {tuple(other[name].shape)}" if name in other else "is missing"
             raise ValueError(
                 f"reference= does not match this model: {name!r} of shape {tuple(parameter.shape)} {found} there."
+            )
+        if parameter.is_floating_point() and not other[name].is_floating_point():
+            raise ValueError(
+                f"reference= holds integers ({name!r} in {other[name].dtype}) where the model has floating-point "
+                "weights, as a quantized model has. Give the weights before they were quantized."
             )
     return other
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.tree import map_tensors, tensors
 from effdeg.proxies._activations import CASTS, DROPOUT, PRODUCTS, QUERIES, REORDERING, WEIGHTED, storage
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options

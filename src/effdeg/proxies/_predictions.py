@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from effdeg._models.inference import Model
-from effdeg._models.outputs import as_class_logits
-from effdeg._models.partners import change_examples, name_partners, read_changes
-from effdeg._models.paths import BLOCK
+from effdeg._adapters.inference import Model
+from effdeg._adapters.labels import check_range, read_class_ids
+from effdeg._adapters.outputs import as_class_logits
+from effdeg._adapters.partners import change_examples, name_partners, read_changes
+from effdeg._adapters.paths import BLOCK
 from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, concatenate, take
@@ -25,6 +26,7 @@ from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptio
 from effdeg.proxies._transport import transport
 
 Score = Literal["entropy", "confidence"]
+_LABELED = "the labels of labeled="
 
 
 @check_options
@@ -61,16 +63,7 @@ def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result
 def entropy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Return the mean over examples of the entropy -Σ_k p_k(x) ln p_k(x) of the probabilities. Smaller is better.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The mean over examples, in nats, and its standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    It is in nats. Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -90,16 +83,8 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     (2023) predict accuracy under shift from it. It reaches its maximum of 1 if predictions are certain and equally many
     for every class, so it is smaller where the true classes are not balanced, however good the model is.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed. Models are comparable on the same number of examples.
-
-    Returns:
-        The norm, without a standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
+    :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -124,12 +109,8 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
     although the probabilities do not.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-
-    Returns:
-        The norm, without a standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``.
+    There is no standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``. Arguments are those
+    of :func:`confidence`.
 
     Raises:
         ValueError: Outputs are NaN or infinite.
@@ -157,16 +138,8 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
     not on probabilities alone.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed. Models are comparable on the same number of examples.
-
-    Returns:
-        The energy, at temperature 1, without a standard error.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
+    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
+    :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -342,7 +315,9 @@ def thresholded_confidence(
         check_labeled(evaluator)
         with evaluator.open_beside(evaluator.runner.model, evaluator.labeled) as beside:
             logarithms = _log_probabilities(beside)
-            wrong = logarithms.argmax(1) != _get_classes(beside.labels, logarithms.shape[1])
+            ids = read_class_ids(beside.labels, _LABELED, floats=True)
+            check_range(ids, _LABELED, logarithms.shape[1])
+            wrong = logarithms.argmax(1) != ids
         fitted, scores = _score(logarithms, score), _score(_log_probabilities(evaluator), score)
     threshold = _find_threshold(fitted, int(wrong.sum()))
     above = (scores >= threshold).double()
@@ -395,7 +370,7 @@ def check_labeled(evaluator: Evaluator) -> None:
         raise NotApplicable("this proxy needs labeled=, examples with labels that the model was not trained on.")
     if labels is None:
         raise ValueError("the examples of labeled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
-    _get_classes(labels)
+    check_range(read_class_ids(labels, _LABELED, floats=True), _LABELED)
 
 
 def predict_classes(evaluator: Evaluator) -> Tensor:
@@ -502,18 +477,6 @@ def _find_threshold(scores: Tensor, errors: int) -> float:
     thresholds = torch.cat([torch.unique_consecutive(ordered), ordered.new_tensor([math.inf])])
     below = torch.searchsorted(ordered, thresholds)
     return float(thresholds[(below - errors).abs().argmin()])
-
-
-def _get_classes(labels: Any, classes: float = math.inf) -> Tensor:
-    """Return one class id per example; those of a binary classifier may be floats, as its loss takes them."""
-    ids = labels.reshape(len(labels), -1).squeeze(1).cpu() if isinstance(labels, Tensor) else None
-    if ids is None or ids.dim() != 1 or not torch.equal(ids.long().to(ids.dtype), ids):
-        raise ValueError(f"the labels of labeled= are {_describe(labels)}; one class id per example was expected.")
-    ids = ids.long()
-    if int(ids.min()) < 0 or int(ids.max()) >= classes:
-        given = f"labels of labeled= are from {int(ids.min())} to {int(ids.max())}"
-        raise ValueError(f"the {given}; class ids from 0 on were expected, smaller than the number of outputs.")
-    return ids
 
 
 def _describe(given: object) -> str:

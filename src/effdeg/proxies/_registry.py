@@ -2,97 +2,35 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, Unpack
 
-from effdeg._models.inference import Model
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import suggest
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.progress import progress_bar
-from effdeg.proxies import _norms
-from effdeg.proxies._along_paths import (
-    COUNTED,
-    activation_changes,
-    decision_regions,
-    effective_degree,
-    linear_regions,
-    spectral_centroid,
-    total_variation,
-)
-from effdeg.proxies._curvature import hessian_eigenvalue, hessian_trace
+from effdeg.proxies._along_paths import COUNTED
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, check_options
-from effdeg.proxies._jacobian import jacobian_norm
-from effdeg.proxies._margins import check_percentile, margin, mixup_margin
-from effdeg.proxies._path_norm import path_norm
-from effdeg.proxies._predictions import (
-    check_change,
-    check_labeled,
-    check_others,
-    confidence,
-    cot,
-    disagreement,
-    energy,
-    entropy,
-    inconsistency,
-    mano,
-    nuclear_norm,
-    thresholded_confidence,
-)
-from effdeg.proxies._sharpness import average_sharpness, check_radius, sharpness
+from effdeg.proxies._norms import check_reference
+from effdeg.proxies._predictions import check_change, check_labeled, check_others
+from effdeg.proxies._sharpness import check_radius
 
 Need = Literal["weights", "labels", "loss", "reference", "others", "labeled", "change"]
 
 
 @dataclass(frozen=True)
-class _Family:
+class Proxy:
     """A proxy, or several that differ in a number, which follows their name: ``sharpness@0.05``."""
 
-    compute: Callable[..., Result]  # called with an evaluator instead of a model
+    function: Callable[..., Result]
     needs: tuple[Need, ...] = ()
-    number: str = ""  # the argument of compute that the number is given to
+    number: str = ""  # the argument of the function that the number is given to
     listed: Sequence[float] = ()  # the numbers that names() lists
+    check_number: Callable[[str, float], None] = check_radius
     larger_is_better: bool = False
 
 
-_LOSS: tuple[Need, ...] = ("weights", "labels", "loss")
-# The radii of sharpness are the paper's; the tenth percentile of margins is that of Jiang et al. (2020).
-_PROXIES: dict[str, _Family] = {
-    "effective_degree": _Family(effective_degree),
-    "effective_degree_normalized": _Family(partial(effective_degree, normalized=True)),
-    "sharpness": _Family(sharpness, _LOSS, "rho", (0.01, 0.05, 0.1)),
-    "adaptive_sharpness": _Family(partial(sharpness, adaptive=True), _LOSS, "rho", (0.01, 0.05, 0.1, 0.5, 1.0)),
-    "average_sharpness": _Family(average_sharpness, _LOSS, "sigma", (0.01,)),
-    "parameter_norm": _Family(_norms.parameter_norm, ("weights",)),
-    "distance": _Family(_norms.distance, ("weights", "reference")),
-    "frobenius_product": _Family(_norms.frobenius_product, ("weights",)),
-    "frobenius_sum": _Family(_norms.frobenius_sum, ("weights",)),
-    "spectral_product": _Family(_norms.spectral_product, ("weights",)),
-    "spectral_sum": _Family(_norms.spectral_sum, ("weights",)),
-    "path_norm": _Family(path_norm, ("weights",)),
-    "margin": _Family(margin, ("labels",), "percentile", (10, 50), larger_is_better=True),
-    "spectral_margin": _Family(
-        partial(margin, spectral=True), ("labels", "weights"), "percentile", (10, 50), larger_is_better=True
-    ),
-    "mixup_margin": _Family(mixup_margin, ("labels",), larger_is_better=True),
-    "jacobian_norm": _Family(jacobian_norm),
-    "decision_regions": _Family(decision_regions),
-    "linear_regions": _Family(linear_regions),
-    "activation_changes": _Family(activation_changes),
-    "spectral_centroid": _Family(spectral_centroid),
-    "total_variation": _Family(total_variation),
-    "hessian_eigenvalue": _Family(hessian_eigenvalue, _LOSS),
-    "hessian_trace": _Family(hessian_trace, _LOSS),
-    "confidence": _Family(confidence, larger_is_better=True),
-    "entropy": _Family(entropy),
-    "nuclear_norm": _Family(nuclear_norm, larger_is_better=True),
-    "mano": _Family(mano, larger_is_better=True),
-    "energy": _Family(energy, larger_is_better=True),
-    "cot": _Family(cot),
-    "inconsistency": _Family(inconsistency, ("change",)),
-    "inconsistency_soft": _Family(partial(inconsistency, soft=True), ("change",)),
-    "disagreement": _Family(disagreement, ("others",)),
-    "thresholded_confidence": _Family(thresholded_confidence, ("labeled",), larger_is_better=True),
-}
+PROXIES: dict[str, Proxy] = {}
+"""All proxies by name; ``effdeg.proxies`` enters its own."""
 
 
 def names() -> list[str]:
@@ -104,7 +42,7 @@ def names() -> list[str]:
         ['margin@10', 'margin@50', 'spectral_margin@10', 'spectral_margin@50', 'mixup_margin']
     """
     listed = []
-    for name, family in _PROXIES.items():
+    for name, family in PROXIES.items():
         listed += [f"{name}@{number:g}" for number in family.listed] or [name]
     return listed
 
@@ -131,7 +69,7 @@ def check_names(names: Iterable[str]) -> None:
 def larger_is_better(name: str) -> bool:
     """Return whether larger values of a proxy are expected to mean better generalization, as for a margin.
 
-    :func:`effdeg.ranking.rank` expects measures that rise with the generalization gap: give such a proxy a leading
+    :func:`effdeg.pools.rank` expects measures that rise with the generalization gap: give such a proxy a leading
     minus there.
 
     Raises:
@@ -145,7 +83,7 @@ def larger_is_better(name: str) -> bool:
         ['effective_degree', '-margin@10', '-confidence']
     """
     _find(name)
-    return _PROXIES[name.partition("@")[0]].larger_is_better
+    return PROXIES[name.partition("@")[0]].larger_is_better
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,7 +122,7 @@ class Table(Mapping[str, Result]):
         return len(self.results)
 
     def row(self) -> dict[str, float]:
-        """Return the values by name: one row of the table that :func:`effdeg.ranking.rank` takes."""
+        """Return the values by name: one row of the table that :func:`effdeg.pools.rank` takes."""
         return {name: result.value for name, result in self.results.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -257,36 +195,36 @@ def evaluate(
         >>> {name: round(value, 3) for name, value in table.row().items()}
         {'spectral_sum': 1.0, 'margin@50': 3.0}
     """
-    wanted = [names] if isinstance(names, str) else _listed() if names is None else list(names)
-    chosen = {name: _find(name) for name in wanted}
-    needs = {need for name in wanted for need in find_needs(name)}
+    wanted = [names] if isinstance(names, str) else None if names is None else list(names)
+    check_names(wanted or ())
+    given = {"reference": reference, "others": others, "labeled": labeled, "change": change}
+    with Evaluator.open(model, data, loss, **given, **options) as evaluator:
+        return evaluate_open(evaluator, wanted, progress=progress)
+
+
+def evaluate_open(evaluator: Evaluator, wanted: Sequence[str] | None, *, progress: bool = False) -> Table:
+    """Evaluate proxies; by default all that apply."""
+    chosen = {name: _find(name) for name in (names() if wanted is None else wanted)}
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
-    given = {"reference": reference, "others": others, "labeled": labeled, "change": change}
-    with (
-        Evaluator.open(model, data, loss, **given, **options) as evaluator,
-        progress_bar("proxies", len(chosen), enabled=progress) as update,
-    ):
-        _check_needs(evaluator, needs if names is not None else set())
-        evaluator.count_activations = not COUNTED.isdisjoint(chosen)
+    _check_needs(evaluator, {need for name in wanted or () for need in find_needs(name)})
+    evaluator.count_activations = not COUNTED.isdisjoint(chosen)
+    with progress_bar("proxies", len(chosen), enabled=progress) as update:
         for number, (name, compute) in enumerate(chosen.items()):
             update(number, name)
             try:
                 results[name] = replace(compute(evaluator), name=name)
             except NotApplicable as error:
-                if names is not None:
+                if wanted is not None:
                     raise
                 skipped[name] = str(error)
         update(len(chosen))
     return Table(results, skipped)
 
 
-_listed = names  # the argument of evaluate hides the function
-
-
 def find_needs(name: str) -> tuple[Need, ...]:
     """Return what a proxy, by its name, is computed from besides the model and inputs."""
-    return _PROXIES[name.partition("@")[0]].needs
+    return PROXIES[name.partition("@")[0]].needs
 
 
 def _find(name: str) -> Callable[[Evaluator], Result]:
@@ -294,9 +232,9 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
     if not isinstance(name, str):
         raise TypeError(f"names contain {name!r}; strings such as 'sharpness@0.05' were expected.")
     family, at, number = name.partition("@")
-    found = _PROXIES.get(family)
+    found = PROXIES.get(family)
     if found is None or (at and not found.number):
-        raise ValueError(f"{name!r} is not a known proxy. {suggest(name, [*names(), *_PROXIES])}")
+        raise ValueError(f"{name!r} is not a known proxy. {suggest(name, [*names(), *PROXIES])}")
     settings: dict[str, float] = {}
     if at:
         try:
@@ -304,11 +242,8 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
         except ValueError:
             example = f"{family}@{found.listed[0]:g}"
             raise ValueError(f"{name!r}: a number was expected after the @, as in {example}.") from None
-        check = check_percentile if found.number == "percentile" else check_radius
-        check(found.number, settings[found.number])
-    # An evaluator holds the data, loss, reference and so on, so these positional arguments of a proxy stay empty.
-    empty = [None] * (1 + len({"loss", "others", "labeled", "change"} & {*found.needs}))
-    return lambda evaluator: found.compute(evaluator, *empty, **settings)
+        found.check_number(found.number, settings[found.number])
+    return lambda evaluator: evaluator.compute(found.function, **settings)
 
 
 def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
@@ -320,7 +255,7 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
     if "loss" in needs:
         evaluator.check_loss()
     if evaluator.reference is not None or "reference" in needs:
-        _norms.check_reference(evaluator.module, evaluator.reference)
+        check_reference(evaluator.module, evaluator.reference)
     if evaluator.others is not None or "others" in needs:
         check_others(evaluator)
     if evaluator.labeled[0] is not None or "labeled" in needs:

@@ -6,8 +6,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from effdeg._models.derivatives import ETA, steepest_ascent, weight_scales
-from effdeg._models.inference import Model
+from effdeg._adapters.derivatives import ETA, steepest_ascent, weight_scales
+from effdeg._adapters.inference import Model
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.inference import check_has_values, first_floating
-from effdeg._models.labels import as_targets, check_rows_of_labels
-from effdeg._models.layers import as_module
-from effdeg._models.outputs import Output, shaped_values
+from effdeg._adapters.inference import check_has_values, first_floating
+from effdeg._adapters.labels import as_targets, check_rows_of_labels
+from effdeg._adapters.layers import as_module
+from effdeg._adapters.outputs import Output, shaped_values
 from effdeg._utils.device import is_traced
 from effdeg._utils.tree import check_plain, map_tensors
 from effdeg.train._batch import TrainingBatch

@@ -1,5 +1,6 @@
 """A batch as the penalty sees it: the inputs of its examples, their labels, and examples without labels."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,11 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.examples import count_examples, examples_only
-from effdeg._models.frameworks import framework_of
-from effdeg._models.labels import IGNORED
-from effdeg._models.layers import advice_for_integers, base_model
-from effdeg._models.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
+from effdeg._adapters.arguments import note_floating_masks
+from effdeg._adapters.examples import count_examples, examples_only
+from effdeg._adapters.frameworks import framework_of
+from effdeg._adapters.labels import IGNORED
+from effdeg._adapters.layers import advice_for_integers, base_model
+from effdeg._adapters.paths import (
+    check_integer_masks,
+    check_interpolable,
+    check_masks,
+    check_real,
+    interpolate,
+    join_masks,
+)
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
@@ -54,7 +63,7 @@ class TrainingBatch:
 
     def append(self, unlabeled: Tree) -> "TrainingBatch":
         """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
-        count, own = count_examples(unlabeled), self.model_labels
+        count, own = count_examples(unlabeled, "unlabeled"), self.model_labels
         found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
         rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
         wanted = {name: leaf for name, leaf in rows if leaf is not own}
@@ -162,8 +171,13 @@ class TrainingBatch:
         check_real(self.examples, "x")
         if between:
             check_interpolable(self.examples, advice=partial(advice_for_integers, model))
-        if between and look and all(map(is_readable, tensors(self.examples))):
+        look = look and all(map(is_readable, tensors(self.examples)))
+        if look:
+            check_integer_masks(self.examples, "x")
+        if between and look:
             check_masks(self.examples, "x")
+            if note := note_floating_masks(self.examples):
+                warnings.warn(note, stacklevel=4)
 
     def check_model_labels(self, model: object, *, anchored: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""

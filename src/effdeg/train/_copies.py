@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import GENERATOR, check_alike, draw
+from effdeg._adapters.partners import GENERATOR, check_alike, check_finite, draw, warn_of_mixed_rows
 from effdeg._utils.tree import Tree, has_rows, map_tensors, tensors
 
 Change = Callable[[Any], Any]
@@ -14,31 +14,43 @@ Change = Callable[[Any], Any]
 
 
 def make_copies(
-    examples: Tree, changes: Sequence[Change], count: int, generator: torch.Generator | None, option: str = "partners"
+    examples: Tree,
+    changes: Sequence[Change],
+    count: int,
+    generator: torch.Generator | None,
+    option: str = "partners",
+    *,
+    first: bool = False,
+    look: bool = False,
 ) -> Tree:
     """Return a changed copy of each of ``count`` examples in training; of several changes, one is drawn for each.
 
-    Errors say that the changes were given as ``option``.
+    Errors say that the changes were given as ``option``. With ``look``, which waits for a GPU, copies are checked for
+    NaN; in the ``first`` call, whether a copy depends on other examples.
 
     Every change is made to all examples, so that no shape depends on what was drawn: a step can be captured in a graph.
 
     Raises:
-        ValueError: If a change alters names, shapes or types.
+        ValueError: If a change alters names, shapes or types, or returns NaN or infinite numbers.
     """
-    if generator is None:
-        return _change_all(examples, changes, count, option)
-    token = GENERATOR.set(generator)
+    token = GENERATOR.set(generator) if generator is not None else None
     try:
-        return _change_all(examples, changes, count, option)
+        copies = _change_all(examples, changes, count, option, look)
     finally:
-        GENERATOR.reset(token)
+        if token is not None:
+            GENERATOR.reset(token)
+    for change in changes if first and look else ():
+        warn_of_mixed_rows(change, examples, count, option)
+    return copies
 
 
-def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: str) -> Tree:
+def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: str, look: bool) -> Tree:
     # Of copies: the function may work in place.
     first, *others = (change(map_tensors(Tensor.clone, examples)) for change in changes)
     for changed in (first, *others):
         check_alike(examples, changed, f"function of {option}=")
+        if look:
+            check_finite(changed, f"function of {option}=")
     if not others:
         return first
     chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long()

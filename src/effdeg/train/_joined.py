@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from effdeg._models.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
+from effdeg._adapters.layers import Layer, as_module, eager, find_layer, named_layers, refuse_checkpoint, replace_output
 from effdeg._utils.threads import in_this_thread
 from effdeg.train._points import Points
 from effdeg.train._settings import BatchNorm

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from effdeg._models.arguments import name_arguments
-from effdeg._models.checked import CheckedModels
-from effdeg._models.examples import as_arguments, count_examples, is_plain_tuple
-from effdeg._models.inference import check_has_values
-from effdeg._models.labels import check_fitted_by_ids, check_soft_labels
-from effdeg._models.layers import Layer, as_module
-from effdeg._models.outputs import Output, shaped_values
-from effdeg._models.partners import name_partners
-from effdeg._models.paths import Sampling
+from effdeg._adapters.arguments import name_arguments
+from effdeg._adapters.checked import CheckedModels
+from effdeg._adapters.examples import as_arguments, count_examples, is_plain_tuple
+from effdeg._adapters.inference import check_has_values
+from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
+from effdeg._adapters.layers import Layer, as_module
+from effdeg._adapters.outputs import Output, shaped_values
+from effdeg._adapters.partners import name_partners
+from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
 from effdeg.functional import effective_degree, fit, project
-from effdeg.functional._bases import Basis, Weights
+from effdeg.functional._bases import Weights
 from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
@@ -130,7 +130,7 @@ class Penalty(nn.Module):
         nodes: int = 4,
         pairs: float | int = 0.5,
         sampling: Sampling = "cosine",
-        basis: Basis = "chebyshev",
+        basis: str = "chebyshev",
         anchor: Anchor | None = None,
         end_gradients: bool = False,
         weights: Weights = "degree",
@@ -143,10 +143,26 @@ class Penalty(nn.Module):
         damping: float = TRAINING_DAMPING,
         generator: torch.Generator | None = None,
     ) -> None:
-        given = dict(locals())  # the settings, before anything else has a name here
         super().__init__()
         # In one plain object, so that a layer given as a module does not become a part of this one.
-        self.settings = PenaltySettings(**{name: given[name] for name in inspect.signature(Penalty).parameters})
+        self.settings = PenaltySettings(
+            degree=degree,
+            nodes=nodes,
+            pairs=pairs,
+            sampling=sampling,
+            basis=basis,
+            anchor=anchor,
+            end_gradients=end_gradients,
+            weights=weights,
+            output=output,
+            components=components,
+            normalized=normalized,
+            at=at,
+            batchnorm=batchnorm,
+            partners=partners,
+            damping=damping,
+            generator=generator,
+        )
         self._checked_models, self._checked_teachers = CheckedModels(), CheckedModels()
         self._collapse = CollapseWatch()
 
@@ -275,7 +291,9 @@ class Penalty(nn.Module):
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
-        points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows)
+        points = draw_points(
+            batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **self._check_copies(batch, model)
+        )
         named, keywords = points.append_to((named, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*named.values(), **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -351,7 +369,8 @@ class Penalty(nn.Module):
             batch = batch.append(unlabeled)
         self._check(batch, self, self.settings.at)
         between, rows = self.settings.at is None, batch.unlabeled
-        return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha)
+        look = self._check_copies(batch, self)
+        return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha, **look)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
         """Draw the pairs of examples that a call would join, to build other ends of paths from them.
@@ -484,9 +503,14 @@ class Penalty(nn.Module):
         if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
             check_soft_labels(batch.labels, self.settings.output)
 
-    def _may_look(self, labels: Tensor, model: object) -> bool:
-        """Return whether to read labels: on a GPU, which has to be waited for, only in the first call with a model."""
-        return is_readable(labels) and not (labels.is_cuda and model in self._checked_models)
+    def _check_copies(self, batch: TrainingBatch, model: object) -> dict[str, Any]:
+        """Return which checks of changed copies are made."""
+        look = self._may_look(tensors(batch.inputs)[0], model)
+        return {"look": look, "first": look and model not in self._checked_models}
+
+    def _may_look(self, values: Tensor, model: object) -> bool:
+        """Return whether to read values: on a GPU, which has to be waited for, only in the first call with a model."""
+        return is_readable(values) and not (values.is_cuda and model in self._checked_models)
 
 
 def _check_trains(degree: Tensor, model: object) -> None:

@@ -1,13 +1,14 @@
 """The points on paths between the examples of a batch."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import read_changes
-from effdeg._models.paths import interpolate
+from effdeg._adapters.partners import read_changes
+from effdeg._adapters.paths import interpolate
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, check_dense, has_rows, take, tensors, tree_map
@@ -133,8 +134,16 @@ def draw_points(
     unlabeled_rows: int,
     pairs: Tensor | None = None,
     alpha: Tensor | None = None,
+    first: bool = False,
+    look: bool = False,
 ) -> Points:
-    """Draw what is not given of the paths between examples, and make their points, or placeholders for them."""
+    """Draw what is not given of the paths between examples, and make their points, or placeholders for them.
+
+    Changed copies are checked as ``first`` and ``look`` say: see :func:`make_copies`.
+
+    Raises:
+        ValueError: If pairs or nodes do not match the batch, or changed copies do not match their examples.
+    """
     device = tensors(batch.inputs)[0].device
     own_pairs, own_alpha = pairs, alpha
     if pairs is None:
@@ -159,7 +168,8 @@ def draw_points(
     inner, labels, copies = settings.inner, None, None
     if settings.partners is not None:
         changes, generator, count = read_changes(settings.partners), settings.generator, len(pairs)
-        copies = batch.change(pairs[:, 0], lambda examples: make_copies(examples, changes, count, generator))
+        make = partial(make_copies, changes=changes, count=count, generator=generator, first=first, look=look)
+        copies = batch.change(pairs[:, 0], make)
     if settings.anchor == "labels":
         labels = batch.labels[pairs[:labeled].to(batch.labels.device)].to(device)
     return Points(
@@ -177,7 +187,11 @@ def draw_points(
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
     """Raise unless the user's pairs are indices of examples."""
-    if pairs.is_floating_point() or bool((pairs < 0).any() or (pairs >= batch).any()):
+    if (
+        pairs.is_floating_point()
+        or pairs.dtype in (torch.bool, torch.uint8)
+        or bool((pairs < 0).any() or (pairs >= batch).any())
+    ):
         raise ValueError(
             f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
             f"from {pairs.min()} to {pairs.max()}."

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from effdeg._models.partners import check_changes
-from effdeg._models.paths import FIXED, draw_examples_of_batch, draw_pairs_of_batch
-from effdeg._models.settings import FitSettings, NodeSettings
+from effdeg._adapters.partners import check_changes
+from effdeg._adapters.paths import FIXED, draw_examples_of_batch, draw_pairs_of_batch
+from effdeg._adapters.settings import FitSettings, NodeSettings
 from effdeg._utils.checks import check_choice, check_count, check_degree_weights, check_flag, check_generator
 from effdeg._utils.shapes import Float, Int
 from effdeg.functional import cosine_nodes

@@ -20,8 +20,8 @@ from effdeg_lab.cli._output import make_table, print_rich
 from effdeg_lab.cli._running import REQUEUE, list_planned, make_plan, sweep
 
 if TYPE_CHECKING:
-    from effdeg_lab.runs import RunFolder
-    from effdeg_lab.sweep import Plan
+    from effdeg_lab.core.runs import RunFolder
+    from effdeg_lab.core.sweep import Plan
 
 _OF_PLANS = ("method", "seeds", "changes", "no_tune", "tune", "equal_time")
 _OF_CAMPAIGNS = ("data", "runs", "device")
@@ -53,8 +53,8 @@ def campaign(
     it. The exit code is 75 if it was stopped before all runs were finished, and 1 if some failed;
     these are tried again.
     """
-    from effdeg_lab.runs import RunFolder
-    from effdeg_lab.signals import catch_signals, list_stop_signals
+    from effdeg_lab.core.runs import RunFolder
+    from effdeg_lab.core.signals import catch_signals, list_stop_signals
 
     sweeps = _read(file, data)
     folder, began = RunFolder(runs), time.monotonic()
@@ -97,7 +97,7 @@ def campaign(
 
 def _read(file: Path, data: Path | None) -> list[_Sweep]:
     """Read and check all sweeps of a campaign."""
-    from effdeg_lab.recipe import find_recipe
+    from effdeg_lab.core.recipe import find_recipe
 
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

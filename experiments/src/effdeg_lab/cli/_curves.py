@@ -13,7 +13,7 @@ from effdeg_lab.cli._output import format_number, make_table, print_rich
 from effdeg_lab.cli._states import describe_progress, get_state
 
 if TYPE_CHECKING:
-    from effdeg_lab.runs import Run
+    from effdeg_lab.core.runs import Run
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 30

@@ -28,8 +28,8 @@ def clip_pool(
     mlfoundations/model-soups; the data folder holds ImageNet. After an interruption, the same command continues.
     """
     from effdeg.io import check_target, write_figure
-    from effdeg_lab.finetuning.clip_pool import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
-    from effdeg_lab.studies.random_pool import list_tables, plot_panels
+    from effdeg_lab.experiments.pools.clip import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
+    from effdeg_lab.experiments.pools.random_search import list_tables, plot_panels
 
     check_target("OUT", out, {".csv"})
     if checkpoints is not None:
@@ -57,11 +57,11 @@ def soup(name: Name, changes: KeptRuns = None, data: Data = None, runs: Runs = R
     of runs, where **effdeg-lab table** finds it.
     """
     from effdeg.io import to_json, write_atomically
-    from effdeg_lab.finetuning.soups import measure_soups
-    from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import RunFolder
-    from effdeg_lab.studies.shifts import SOUPS, Shifts, tabulate_soups
-    from effdeg_lab.tables import to_terminal
+    from effdeg_lab.core.recipe import find_recipe
+    from effdeg_lab.core.runs import RunFolder
+    from effdeg_lab.experiments.shifts.soups import measure_soups
+    from effdeg_lab.experiments.shifts.study import SOUPS, Shifts, tabulate_soups
+    from effdeg_lab.show.tables import to_terminal
 
     recipe, where = find_recipe(name), pick_device(device)
     if not isinstance(recipe.study, Shifts):

@@ -9,8 +9,8 @@ from typer import Argument, Option
 if TYPE_CHECKING:
     import torch
 
-    from effdeg_lab.recipe import Recipe
-    from effdeg_lab.runs import Run
+    from effdeg_lab.core.recipe import Recipe
+    from effdeg_lab.core.runs import Run
 
 RUNS = Path("effdeg-runs")
 RECIPES = "of **effdeg-lab list**, or your own as **package.module:RECIPE**"
@@ -44,7 +44,7 @@ def pick_device(name: str | None) -> "torch.device":
 
 def open_recipe(name: str, runs: Path, *, smoke: bool) -> "tuple[Recipe, Path]":
     """Find a recipe and the folder of its runs; those of a smoke test have a folder of their own."""
-    from effdeg_lab.recipe import SMOKE, find_recipe
+    from effdeg_lab.core.recipe import SMOKE, find_recipe
 
     recipe = find_recipe(f"{name.removesuffix(SMOKE)}{SMOKE}" if smoke else name)
     return recipe, runs / "smoke" if recipe.smoke else runs
@@ -54,7 +54,7 @@ def prepare(recipe: "Recipe", runs: Path, data: Path | None, device: str | None)
     """Return the data folder and the device of runs: for smoke tests made-up data and by default the CPU."""
     if not recipe.smoke:
         return data, pick_device(device)
-    from effdeg_lab.made_up import make_up
+    from effdeg_lab.models.made_up import make_up
 
     settings = [recipe.resolve(method, point) for method in recipe.methods for point in recipe.points()]
     names = [str(getattr(each, key, "")) for each in settings for key in ("data", "model")]
@@ -63,7 +63,7 @@ def prepare(recipe: "Recipe", runs: Path, data: Path | None, device: str | None)
 
 def read_runs(folder: Path) -> "list[Run]":
     """Return the runs of a folder; raise if there are none."""
-    from effdeg_lab.runs import RunFolder
+    from effdeg_lab.core.runs import RunFolder
 
     found = RunFolder(folder).read() if folder.is_dir() else []
     if not found:

@@ -8,10 +8,10 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Column, Table
 
-from effdeg_lab.settings import format_setting
+from effdeg_lab.core.settings import format_setting
 
 if TYPE_CHECKING:
-    from effdeg_lab import tables
+    from effdeg_lab.show import tables
 
 
 def print_rich(what: RenderableType) -> None:
@@ -38,7 +38,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 def print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> None:
     """Print the sentences and tables of a report."""
-    from effdeg_lab.tables import to_terminal
+    from effdeg_lab.show.tables import to_terminal
 
     for part in parts:
         if isinstance(part, str):

@@ -12,10 +12,10 @@ from typer import Option
 
 from effdeg_lab.cli._options import RUNS, Changes, Data, Json, Name, Smoke, open_recipe
 from effdeg_lab.cli._output import format_settings, make_table, print_facts, print_rich
-from effdeg_lab.settings import format_setting
+from effdeg_lab.core.settings import format_setting
 
 if TYPE_CHECKING:
-    from effdeg_lab.recipe import Recipe
+    from effdeg_lab.core.recipe import Recipe
 
 
 def list_recipes(data: Data = None, json: Json = False) -> None:
@@ -23,7 +23,7 @@ def list_recipes(data: Data = None, json: Json = False) -> None:
 
     Without what is missing, **effdeg-lab run RECIPE --smoke** tries a recipe on made-up data.
     """
-    from effdeg_lab.recipe import all_recipes
+    from effdeg_lab.core.recipe import all_recipes
 
     recipes = all_recipes().values()
     if json:
@@ -90,5 +90,5 @@ def show(
 
 
 def _to_dict(recipe: "Recipe") -> dict[str, Any]:
-    code = {"run", "run_together", "check_data", "study"}
+    code = {"run", "run_stacked", "check_data", "study"}
     return {key: value for key, value in asdict(recipe).items() if key not in code}

@@ -24,14 +24,14 @@ def table(
     import pandas as pd
 
     from effdeg.io import check_target, to_json, write_atomically, write_figure
-    from effdeg_lab.report import report_on, to_dict, to_text
-    from effdeg_lab.studies.pool import Pool, read_models
+    from effdeg_lab.experiments.pools.study import PoolStudy, read_models
+    from effdeg_lab.show.report import report_on, to_dict, to_text
 
     recipe, runs = open_recipe(name, runs, smoke=smoke)
     changed = recipe.settings.parse(changes or ())
     check_target("--plot", plot, {".png", ".pdf", ".svg"})
     check_target("--csv", csv, {".csv"})
-    if csv and not isinstance(recipe.study, Pool):
+    if csv and not isinstance(recipe.study, PoolStudy):
         raise ValueError(f"--csv {csv}: {name} is not a pool of models; only pools have such a table.")
     report = report_on(recipe, read_runs(runs), changed)
     results = report.results[0]
@@ -60,9 +60,9 @@ def report(
 ) -> None:
     """Write all results as one self-contained page."""
     from effdeg.io import check_target, write_atomically
-    from effdeg_lab.progress import progress_bar
-    from effdeg_lab.recipe import all_recipes, find_recipe
-    from effdeg_lab.report import render_page, report_on
+    from effdeg_lab.core.progress import progress_bar
+    from effdeg_lab.core.recipe import all_recipes, find_recipe
+    from effdeg_lab.show.report import render_page, report_on
 
     recipes = [find_recipe(name) for name in names] if names else list(all_recipes().values())
     check_target("--out", out, {".html"})

@@ -17,14 +17,14 @@ from typer import Option
 from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
 from effdeg_lab.cli._states import describe_run, get_state
-from effdeg_lab.signals import list_stop_signals
+from effdeg_lab.core.signals import list_stop_signals
 
 if TYPE_CHECKING:
     import torch
 
-    from effdeg_lab.recipe import Recipe
-    from effdeg_lab.runs import RunFolder
-    from effdeg_lab.sweep import Plan
+    from effdeg_lab.core.recipe import Recipe
+    from effdeg_lab.core.runs import RunFolder
+    from effdeg_lab.core.sweep import Plan
 
 _MOST_SEEDS = 10_000  # more are a mistake
 _SEEDS = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
@@ -73,13 +73,13 @@ def run(
     the exit code is 75, on which job schedulers can requeue it (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch
     --requeue**).
     """
+    from effdeg_lab.core.recipe import SMOKE_NOTE
+    from effdeg_lab.core.runs import Job, RunFolder, StoppedError, get_rank_and_size
+    from effdeg_lab.core.signals import catch_signals
+    from effdeg_lab.core.sweep import Plan, check_same
+    from effdeg_lab.core.workers import execute
     from effdeg_lab.engine import Training
     from effdeg_lab.engine.loop import gather
-    from effdeg_lab.recipe import SMOKE_NOTE
-    from effdeg_lab.runs import Job, RunFolder, StoppedError, get_rank_and_size
-    from effdeg_lab.signals import catch_signals
-    from effdeg_lab.sweep import Plan, check_same
-    from effdeg_lab.workers import execute
 
     (recipe, runs), seeds = open_recipe(name, runs, smoke=smoke), _parse_seeds("--seed", seed)
     if len(seeds) != 1:
@@ -162,8 +162,8 @@ def sweep(
     SIGTERM, a closed terminal and Ctrl-C make all runs save and stop. Except after Ctrl-C the exit code is 75, on which
     job schedulers can requeue the sweep (Slurm: **RequeueExit=75** in slurm.conf, and **sbatch --requeue**).
     """
-    from effdeg_lab import sweep as sweeping
-    from effdeg_lab.runs import RunFolder, StoppedError
+    from effdeg_lab.core import sweep as sweeping
+    from effdeg_lab.core.runs import RunFolder, StoppedError
 
     recipe, runs = open_recipe(name, runs, smoke=smoke)
     (data, where), folder = prepare(recipe, runs, data, device), RunFolder(runs)
@@ -210,7 +210,7 @@ def make_plan(
     equal_time: str | None,
 ) -> "Plan":
     """Return what the options of a sweep ask for."""
-    from effdeg_lab.sweep import Plan
+    from effdeg_lab.core.sweep import Plan
 
     if no_tune and tune:
         raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")

@@ -17,7 +17,7 @@ from effdeg_lab.cli._options import RUNS, Json, Runs
 from effdeg_lab.cli._output import make_table, print_rich
 
 if TYPE_CHECKING:
-    from effdeg_lab.runs import Run
+    from effdeg_lab.core.runs import Run
 
 # A run on another machine counts as killed after this many seconds of silence; runs save about every minute.
 _ALIVE = 600
@@ -31,8 +31,8 @@ def status(
     json: Json = False,
 ) -> None:
     """Show which runs of a folder are finished, running, stopped or failed, on whatever machine they were started."""
-    from effdeg_lab.recipe import find_recipe
-    from effdeg_lab.runs import RunFolder
+    from effdeg_lab.core.recipe import find_recipe
+    from effdeg_lab.core.runs import RunFolder
 
     code = None if name is None else find_recipe(name).code
     if not runs.is_dir():
@@ -55,7 +55,7 @@ def status(
 
 def get_state(run: "Run") -> str:
     """Return how a run is doing; one that was killed on another machine counts as running for ten minutes."""
-    from effdeg_lab.runs import RunFolder
+    from effdeg_lab.core.runs import RunFolder
 
     if run.finished or run.failure is not None or run.stopped:
         return "finished" if run.finished else "stopped" if run.stopped else "failed"
@@ -86,7 +86,7 @@ def get_progress(run: "Run") -> tuple[int, int, float] | None:
 
 def describe_progress(run: "Run") -> str:
     """Return how far a run is, to follow its name; empty if that is not known."""
-    from effdeg_lab.studies.methods import format_duration
+    from effdeg_lab.show.columns import format_duration
 
     if (progress := get_progress(run)) is None:
         return ""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from effdeg.demo import load_digits
+from effdeg_lab.core.settings import Settings, suggest
+from effdeg_lab.data.image_files import ImageSet, find_imagenet
 from effdeg_lab.data.image_sets import (
     CIFAR10N,
     find_cifar10,
@@ -15,12 +17,26 @@ from effdeg_lab.data.image_sets import (
     find_mnist_cifar,
     find_tiny_imagenet,
 )
-from effdeg_lab.data.layouts import LAYOUTS, Labeled, find_layout, make_labeled
-from effdeg_lab.data.sources import explain_missing
-from effdeg_lab.data.stored import ImageSet, find_imagenet
-from effdeg_lab.settings import Settings, suggest
+from effdeg_lab.data.labeled import Labeled, make_labeled
+from effdeg_lab.data.layouts import LAYOUTS, find_layout
+from effdeg_lab.data.pacs import find_photos
+from effdeg_lab.data.shapes import find_cue_conflict
+from effdeg_lab.data.sources import HUB, explain_missing
 
-__all__ = ["CIFAR10N", "MADE_UP", "SIZES", "ImageSet", "Labeled", "check", "check_all", "load"]
+__all__ = [
+    "CIFAR10N",
+    "DATA_SETS",
+    "MADE_UP",
+    "DataSet",
+    "ImageSet",
+    "Labeled",
+    "Size",
+    "check",
+    "check_all",
+    "get_size",
+    "load",
+    "load_shared",
+]
 
 Load = Callable[[], Labeled | ImageSet]
 
@@ -30,28 +46,12 @@ def _find_cifar10(folder: Path, pixels: int | None) -> Load:
     load_images = find_cifar10(folder)
     if pixels is None:
         return load_images
-    from effdeg_lab.finetuning.shapes import find_cue_conflict
-
     load_shapes = find_cue_conflict(folder, pixels)
     return lambda: replace(load_images(), shifted=load_shapes())
 
 
 def _find_pacs(folder: Path, pixels: int | None) -> Load:
-    # Imported late: it imports the layouts of this package.
-    from effdeg_lab.finetuning.pacs import find_photos
-
     return find_photos(folder, pixels or 224)
-
-
-# Data sets whose images depend on the number of pixels requested.
-_BY_PIXELS: dict[str, Callable[[Path, int | None], Load]] = {"cifar10": _find_cifar10, "pacs": _find_pacs}
-_IN_FOLDER: dict[str, Callable[[Path], Load]] = {
-    **{name: partial(find_cifar10n, name=name) for name in CIFAR10N},
-    "mnist": find_mnist,
-    "mnist-cifar": find_mnist_cifar,
-    "tiny-imagenet": find_tiny_imagenet,
-    "imagenet": find_imagenet,
-}
 
 
 class Size(NamedTuple):
@@ -67,14 +67,45 @@ class Size(NamedTuple):
         return f"{self.train:,} training and {self.test:,} test examples of {shape} in {self.classes} classes"
 
 
-SIZES: dict[str, Size] = {
-    "digits": Size(797, 1_000, (64,), 10),
-    **dict.fromkeys(("cifar10", *CIFAR10N), Size(50_000, 10_000, (3, 32, 32), 10)),
-    "mnist": Size(60_000, 10_000, (1, 28, 28), 10),
-    "mnist-cifar": Size(10_000, 2_000, (3, 64, 32), 2),
-    "tiny-imagenet": Size(100_000, 10_000, (3, 64, 64), 200),
+class DataSet(NamedTuple):
+    """A published data set."""
+
+    # Checks that its files are in the data folder. Images of many sizes are decoded to this many pixels a side.
+    find: Callable[[Path, int | None], Load]
+    source: str  # where it is published
+    size: Size | None = None  # None if it is not checked
+
+
+def _ignore_pixels(find: Callable[[Path], Load]) -> Callable[[Path, int | None], Load]:
+    return lambda folder, _: find(folder)
+
+
+_CIFAR10 = (
+    "https://www.cs.toronto.edu/~kriz/cifar.html (unpacked in DIR), or "
+    f"uoft-cs/cifar10 {HUB} (its files in DIR/cifar10)"
+)
+_CIFAR10N = f"{_CIFAR10}; people's labels in CIFAR-10_human.pt of https://github.com/UCSC-REAL/cifar-10-100n"
+_MNIST = f"ylecun/mnist {HUB} (its files in DIR/mnist)"
+_CIFAR10_SIZE = Size(50_000, 10_000, (3, 32, 32), 10)
+DATA_SETS = {
+    "cifar10": DataSet(_find_cifar10, _CIFAR10, _CIFAR10_SIZE),
+    "pacs": DataSet(_find_pacs, "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"),
+    **{name: DataSet(_ignore_pixels(partial(find_cifar10n, name=name)), _CIFAR10N, _CIFAR10_SIZE) for name in CIFAR10N},
+    "mnist": DataSet(_ignore_pixels(find_mnist), _MNIST, Size(60_000, 10_000, (1, 28, 28), 10)),
+    "mnist-cifar": DataSet(
+        _ignore_pixels(find_mnist_cifar), f"{_MNIST}, and {_CIFAR10}", Size(10_000, 2_000, (3, 64, 32), 2)
+    ),
+    "tiny-imagenet": DataSet(
+        _ignore_pixels(find_tiny_imagenet),
+        f"zh-plus/tiny-imagenet {HUB} (its files in DIR/tiny-imagenet)",
+        Size(100_000, 10_000, (3, 64, 64), 200),
+    ),
+    "imagenet": DataSet(
+        _ignore_pixels(find_imagenet),
+        f"https://image-net.org, or ILSVRC/imagenet-1k {HUB} (its files in DIR/imagenet)",
+    ),
 }
-"""The sizes of published data sets, by name."""
+"""The data sets that are read from the data folder, by name."""
 MADE_UP = "made-up.txt"
 """A file that marks a data folder as made up, so that its data sets may have any size."""
 
@@ -92,6 +123,15 @@ def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled |
     return _find_or_explain(name, folder, pixels)()
 
 
+# Decoding can take longer than a run, and those of a sweep have the same data.
+load_shared = lru_cache(maxsize=1)(load)
+
+
+def get_size(name: str) -> Size | None:
+    """Return the size of a published data set, without reading it; None if it is not known."""
+    return Size(797, 1_000, (64,), 10) if name == "digits" else DATA_SETS[name].size if name in DATA_SETS else None
+
+
 def check(name: str, folder: Path | None) -> None:
     """Raise the error of :func:`load` if files of a data set are missing, without reading them."""
     _find_or_explain(name, folder)
@@ -104,22 +144,22 @@ def check_all(settings: Iterable[Settings], folder: Path | None) -> None:
 
 
 def _find_or_explain(name: str, folder: Path | None, pixels: int | None = None) -> Load:
-    with explain_missing(name, folder):
+    with explain_missing(name, folder, DATA_SETS[name].source if name in DATA_SETS else ""):
         return _find(name, folder, pixels)
 
 
 def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     if name == "digits":
         return _load_digits
-    path, known = Path(name), [*_BY_PIXELS, *_IN_FOLDER]
-    hint = "" if name in known else f" {suggest(name, ['digits', *known])} Your own data set is {LAYOUTS}."
-    if name in known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
+    path, known = Path(name), name in DATA_SETS
+    hint = "" if known else f" {suggest(name, ['digits', *DATA_SETS])} Your own data set is {LAYOUTS}."
+    if known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
         if folder is None:
             raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
-        if name in known:
-            load_all = _BY_PIXELS[name](folder, pixels) if name in _BY_PIXELS else _IN_FOLDER[name](folder)
+        if known:
+            load_all = DATA_SETS[name].find(folder, pixels)
             return lambda: _check_size(name, folder, load_all())
         path = folder / name
     if not path.exists():
@@ -130,12 +170,13 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
 
 def _check_size(name: str, folder: Path, data: Labeled | ImageSet) -> Labeled | ImageSet:
     """Return a published data set; raise if it has another size, unless the folder is made up."""
-    if name not in SIZES or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
+    expected = get_size(name)
+    if expected is None or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
         return data
     found = Size(len(data.train_labels), len(data.test_labels), tuple(data.train_inputs.shape[1:]), data.classes)
-    if found != SIZES[name]:
+    if found != expected:
         raise ValueError(
-            f"{name} in {folder} has {found}; expected {SIZES[name]}. Download it again or, if these are other data, "
+            f"{name} in {folder} has {found}; expected {expected}. Download it again or, if these are other data, "
             "name their file or folder: --set data=PATH."
         )
     return data

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import Array, Corrupted, explain_errors, find_shards, read_tables
+from effdeg_lab.data.labeled import Corrupted
+from effdeg_lab.data.layouts import Array, explain_errors, find_shards, read_tables
 
 KINDS = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),

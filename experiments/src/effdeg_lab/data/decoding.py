@@ -3,7 +3,6 @@
 An image that cannot be read is reported by name and replaced by the next one, so that batches keep their size.
 """
 
-import importlib
 import io
 import math
 import multiprocessing
@@ -12,8 +11,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +20,10 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg_lab.data.kept import Buffer, Notes, keep_bytes
-from effdeg_lab.data.layouts import Labeled
-from effdeg_lab.data.stored import ImageSet, StoredImages
-from effdeg_lab.progress import progress_bar
+from effdeg_lab.data.image_files import StoredImages
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image
-Decoder = Literal["pillow", "torchvision"]
 CHUNK = 32
 """The number of images that a process decodes at a time: small, so that the first batch is ready soon."""
 _AHEAD = 4  # chunks that each process decodes in advance
@@ -60,7 +55,7 @@ def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
     return left, top, left + side, top + side
 
 
-def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+def decode(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
     """Decode the part of an image in a box, resized to ``size`` pixels a side, bilinear with antialiasing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some images of ImageNet have broken EXIF data
@@ -73,30 +68,6 @@ def decode_with_pillow(content: bytes, size: int, choose: Callable[[int, int], B
             box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
             resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
-
-
-def decode_with_torchvision(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
-    """Do the same with torchvision: without decoding at a reduced size, and with the box rounded to whole pixels."""
-    from torchvision.io import ImageReadMode, decode_image  # type: ignore[import-not-found,unused-ignore]
-
-    image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode=ImageReadMode.RGB)
-    left, top, right, bottom = map(round, choose(image.shape[2], image.shape[1]))
-    part = image[None, :, top:bottom, left:right]
-    return torch.nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=True)[0]
-
-
-DECODERS: Mapping[str, Callable[[bytes, int, Callable[[int, int], Box]], Tensor]] = {
-    "pillow": decode_with_pillow,
-    "torchvision": decode_with_torchvision,
-}
-
-
-def check_decoder(name: Decoder) -> None:
-    """Raise unless a decoder can be imported; otherwise the worker processes would report every image as broken."""
-    try:
-        importlib.import_module({"pillow": "PIL.Image", "torchvision": "torchvision.io"}[name])
-    except Exception as error:  # a torchvision built for another torch may raise anything
-        raise ValueError(f"decoder={name} cannot be used here: {error}. Install it, or use pillow.") from error
 
 
 class Chunk(NamedTuple):
@@ -116,7 +87,6 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         seed: Determines the random crops, together with the epoch and the index.
         least: The smallest share of an image's area that a random crop may cover.
         margin: Without ``least``, the short side of an image divided by the side of the crop.
-        decoder: The library that decodes.
     """
 
     def __init__(
@@ -127,9 +97,8 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         seed: int = 0,
         least: float | None = None,
         margin: float = _MARGIN,
-        decoder: Decoder = "pillow",
     ) -> None:
-        self.images, self.size, self._decode = images, size, DECODERS[decoder]
+        self.images, self.size = images, size
         self._seed, self._least, self._margin = seed, least, margin
 
     def __len__(self) -> int:
@@ -159,7 +128,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
                 return find_center(width, height, self._margin)
             return draw_crop(width, height, self._least, np.random.default_rng([self._seed, epoch, index]))
 
-        return self._decode(content, self.size, choose)
+        return decode(content, self.size, choose)
 
 
 def check_first(crops: Crops) -> None:
@@ -239,54 +208,6 @@ def count_decoders(device: torch.device) -> int:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
-def decode_all(
-    data: ImageSet,
-    size: int,
-    *,
-    decoders: int,
-    margin: float = _MARGIN,
-    train_margin: float = 1.0,
-    decoder: Decoder = "pillow",
-    progress: bool,
-) -> Labeled:
-    """Decode a whole data set once, and cache it: the center of every image, ``size`` pixels a side.
-
-    By default, training images keep their whole short side, because they are cropped later; test images do not.
-    """
-    splits = (("training", data.train, train_margin), ("test", data.test, margin))
-    tensors, broken = list[tuple[Tensor, Tensor]](), set[str]()
-    for name, images, kept in splits:
-        crops = Crops(images, size, margin=kept, decoder=decoder)
-        file, notes = _keep_pixels(crops, name, [size, kept, decoder], decoders=decoders, progress=progress)
-        # Copy-on-write, as torch warns about read-only arrays.
-        pixels = np.memmap(file, np.uint8, "c", shape=(len(images), 3, size, size))
-        tensors.append((torch.from_numpy(pixels), torch.from_numpy(notes["labels"])))
-        broken.update(notes["broken"][:, 0].tolist())
-    return Labeled(*tensors[0], *tensors[1], data.classes, data.mean, data.std, broken_images=len(broken))
-
-
-def _keep_pixels(crops: Crops, name: str, how: list[Any], *, decoders: int, progress: bool) -> tuple[Any, Notes]:
-    count = len(crops)
-
-    def make(notes: Notes) -> Iterator[Buffer]:
-        broken, found, labels = Broken(count), list[tuple[str, str]](), list[Tensor]()
-        with progress_bar(f"decoding {name} images", count, enabled=progress) as update:
-            done = 0
-            for chunk in read_crops(crops, split_keys(0, torch.arange(count)), decoders=decoders):
-                broken.report(chunk.broken)
-                found += chunk.broken
-                labels.append(chunk.labels)
-                yield chunk.images.numpy().data
-                update(done := done + len(chunk.labels))
-        notes |= {"labels": torch.cat(labels).numpy(), "broken": np.array(found, dtype=np.str_).reshape(-1, 2)}
-
-    key = ["pixels", *how, crops.images.identify()]
-    what = f"{count} {name} images of {crops.size} pixels a side"
-    file, notes = keep_bytes(key, what, make, size=count * 3 * crops.size**2, verify=True)
-    Broken(count).report(notes["broken"].tolist())  # also in runs that find the images in the cache
-    return file, notes
 
 
 def _join(samples: list[tuple[Tensor, int, list[tuple[str, str]]]]) -> Chunk:

@@ -15,21 +15,21 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from effdeg_lab.data.corruptions import find_corrupted
+from effdeg_lab.data.images import Crop, Images, read_by_path
+from effdeg_lab.data.labeled import Labeled, make_labeled
 from effdeg_lab.data.layouts import (
     Array,
-    Labeled,
+    Arrays,
     Scale,
-    Split,
     explain_errors,
     find_parquet,
     find_shards,
-    make_labeled,
     read_all,
     read_tables,
 )
 
-Load = Callable[[], Labeled]
-Reader = Callable[[Path], Split]
+LoadLabeled = Callable[[], Labeled]
+Reader = Callable[[Path], Arrays]
 CIFAR10N = {
     "cifar10n-aggregate": "aggre_label",
     "cifar10n-random1": "random_label1",
@@ -40,13 +40,13 @@ CIFAR10N = {
 """The label sets of CIFAR-10N, by their keys in its authors' file."""
 
 
-def find_cifar10(folder: Path) -> Load:
+def find_cifar10(folder: Path) -> LoadLabeled:
     """Find CIFAR-10 in the data folder, and corrupted test images if there are any."""
     load_images, load_corrupted = _find_cifar10(folder), find_corrupted(folder)
     return lambda: replace(load_images(), corrupted=load_corrupted())
 
 
-def _find_cifar10(folder: Path) -> Load:
+def _find_cifar10(folder: Path) -> LoadLabeled:
     """Find CIFAR-10 in the data folder: in ``cifar10``, the folders of its archives, or the folder itself."""
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     places = [folder / place for place in ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin", "")]
@@ -54,7 +54,7 @@ def _find_cifar10(folder: Path) -> Load:
     return _find("cifar10", places, names, {"": _read_pickle, ".bin": _read_binary}, scale)
 
 
-def find_cifar10n(folder: Path, name: str) -> Load:
+def find_cifar10n(folder: Path, name: str) -> LoadLabeled:
     """Find CIFAR-10 and a set of human labels for its training images (CIFAR-10N; Wei et al., 2022).
 
     The labels are in ``cifar10n`` or the folder itself: in ``CIFAR-10_human.pt``, as published, or in ``cifar10n.npz``,
@@ -78,14 +78,14 @@ def find_cifar10n(folder: Path, name: str) -> Load:
     return load
 
 
-def find_mnist(folder: Path) -> Load:
+def find_mnist(folder: Path) -> LoadLabeled:
     """Find MNIST in the data folder: in ``mnist``, ``MNIST/raw`` (torchvision's) or the folder itself."""
     names = ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"]
     places = [folder / place for place in ("mnist", "MNIST/raw", "")]
     return _find("mnist", places, names, {"": _read_mnist, ".gz": _read_mnist}, ((0.1307,), (0.3081,)))
 
 
-def find_tiny_imagenet(folder: Path) -> Load:
+def find_tiny_imagenet(folder: Path) -> LoadLabeled:
     """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
 
     It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet``, and ``val-*.parquet`` or
@@ -124,8 +124,6 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
         if not files:
             return {}
         # Imported late: it imports the layouts of this package.
-        from effdeg_lab.finetuning.images import Crop, Images, read_by_path
-
         with explain_errors(names, "a table of numbers and WordNet ids"):
             rows = [line.split("\t") for line in names.read_text(encoding="utf-8").splitlines()]
             numbers = {wnid: int(number) for number, wnid, *_ in rows}
@@ -139,7 +137,7 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
     return load
 
 
-def find_mnist_cifar(folder: Path) -> Load:
+def find_mnist_cifar(folder: Path) -> LoadLabeled:
     """Find the parts of MNIST–CIFAR (Shah et al., 2020): a digit zero above an automobile, or a one above a truck.
 
     The paper does not say how it combines them, but its accuracies are multiples of 1/2000. Here all automobiles and
@@ -164,7 +162,7 @@ def find_mnist_cifar(folder: Path) -> Load:
     return load
 
 
-def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Reader], scale: Scale) -> Load:
+def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Reader], scale: Scale) -> LoadLabeled:
     """Find files by name, the test examples last, with one of the readers' suffixes; or else Parquet files."""
     for place in places:
         for suffix, read in readers.items():
@@ -181,13 +179,13 @@ def _find(name: str, places: list[Path], names: list[str], readers: dict[str, Re
     )
 
 
-def _read_binary(file: Path) -> Split:
+def _read_binary(file: Path) -> Arrays:
     with explain_errors(file, "a binary batch of CIFAR-10"):
         rows = np.fromfile(file, np.uint8).reshape(-1, 1 + 3 * 32 * 32)  # a label and its image
         return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
 
 
-def _read_pickle(file: Path) -> Split:
+def _read_pickle(file: Path) -> Arrays:
     with explain_errors(file, "a pickled batch of CIFAR-10"):
         batch = _ArrayUnpickler(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         return batch[b"data"].reshape(-1, 3, 32, 32), np.array(batch[b"labels"])
@@ -229,7 +227,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _read_mnist(file: Path) -> Split:
+def _read_mnist(file: Path) -> Arrays:
     labels = file.with_name(file.name.replace("images-idx3", "labels-idx1"))
     return _read_idx(file, dimensions=3)[:, None], _read_idx(labels, dimensions=1)
 
@@ -242,7 +240,7 @@ def _read_idx(file: Path, dimensions: int) -> Array:
         return np.frombuffer(stored, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()  # to be writable
 
 
-def _stack(seed: int, mnist: Tensor, mnist_labels: Tensor, cifar: Tensor, cifar_labels: Tensor) -> Split:
+def _stack(seed: int, mnist: Tensor, mnist_labels: Tensor, cifar: Tensor, cifar_labels: Tensor) -> Arrays:
     generator = torch.Generator().manual_seed(seed)
     images, labels = [], []
     for label, (digit, picture) in enumerate(((0, 1), (1, 9))):  # zero and automobile, one and truck

@@ -1,123 +1,30 @@
-"""Labeled data sets, and the file layouts in which users may provide their own.
+"""The file layouts in which users may provide their own labeled data sets.
 
 A ``find_…`` function checks that the files of a data set exist, and returns the function that reads them.
 """
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from effdeg.io import ImageList, ImageOptions, load_data
-from effdeg_lab.data.kept import Buffer, Notes, identify_files, keep_bytes
-
-if TYPE_CHECKING:
-    from effdeg_lab.finetuning.shifts import TestSet
+from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
 
 Array = np.ndarray[Any, Any]
-Split = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
+Arrays = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels
 LAYOUTS = (
     "a folder with train-*.parquet and test-*.parquet, a folder with train/CLASS/*.png and test/CLASS/*.png, or a .npz "
     "file with x_train, y_train, x_test and y_test"
 )
-Read = Callable[[], tuple[Split, Split]]
+Read = Callable[[], tuple[Arrays, Arrays]]
 _LABELS = ("label", "labels", "label_ids", "target", "targets", "y")
-
-
-@dataclass(frozen=True, eq=False)
-class Labeled:
-    """A data set for classification, with training and test examples."""
-
-    train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
-    train_labels: Tensor  # from 0
-    test_inputs: Tensor
-    test_labels: Tensor
-    classes: int
-    mean: tuple[float, ...] = ()  # of pixels in [0, 1], by channel; empty for features
-    std: tuple[float, ...] = ()
-    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # modified test inputs, with the same labels
-    true_labels: Tensor | None = None  # of the training examples, if some of train_labels are known to be wrong
-    corrupted: "Corrupted | None" = None
-    broken_images: int | None = None  # those of files that could not be read, and were replaced by others
-    # Further test sets, with images of the same classes in another style: images as bytes with their labels, or images
-    # in files. Like corrupted ones, they do not affect training.
-    shifted: "Mapping[str, tuple[Tensor, Tensor] | TestSet]" = field(default_factory=dict)
-
-    def fingerprint(self) -> str:
-        """Return a short hash of all examples and labels, in order, except corrupted and shifted ones."""
-        found = hashlib.sha256()
-        tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
-        truth = () if self.true_labels is None else (self.true_labels,)
-        for tensor in (*tensors, *self.further_tests.values(), *truth):
-            found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-            found.update(tensor.cpu().contiguous().numpy().data)  # no copy, which may not fit into memory
-        return found.hexdigest()[:16]
-
-    def shuffle(self) -> "Labeled":
-        """Return the data set with its training examples in a fixed random order."""
-        order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
-        truth = None if self.true_labels is None else self.true_labels[order]
-        return replace(
-            self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order], true_labels=truth
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Corrupted:
-    """Corrupted test images, for further tests of a trained network; they do not affect training."""
-
-    severity: int  # from 1 to 5
-    images: Mapping[str, tuple[Tensor, Tensor]]  # images as bytes and their labels, by the name of the corruption
-
-
-def make_labeled(name: object, train: Split, test: Split, scale: Scale | None = None) -> Labeled:
-    """Check a data set, whose name is for errors, and number its classes: the sorted labels of training examples."""
-    _check(f"{name}: the training", *train)
-    _check(f"{name}: the test", *test)
-    classes, tensors = np.unique(train[1]), list[Tensor]()
-    if len(classes) < 2:
-        raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
-    if train[0].shape[1:] != test[0].shape[1:]:
-        raise ValueError(f"{name}: test inputs of shape {test[0].shape} do not match training inputs {train[0].shape}.")
-    for inputs, labels in (train, test):
-        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-        if (wrong := np.flatnonzero(classes[places] != labels)).size:
-            raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not in training.")
-        kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
-        tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
-    x, y, test_x, test_y = tensors
-    return Labeled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
-
-
-def _check(what: str, inputs: Array, labels: Array) -> None:
-    is_image = inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[1] in {1, 3}
-    is_known = is_image or (inputs.dtype.kind == "f" and inputs.ndim == 2 and bool(np.isfinite(inputs).all()))
-    if not is_known or not labels.size or labels.shape != inputs.shape[:1] or labels.dtype.kind not in "biuU":
-        raise ValueError(
-            f"{what} inputs are {inputs.dtype} of the shape {inputs.shape}, their labels {labels.dtype} of the shape "
-            f"{labels.shape}; expected N images as bytes (uint8), height × width with or without 1 or 3 channels, or "
-            "N × D features as finite floats, and N labels, integers or text."
-        )
-
-
-def _measure_pixels(inputs: Array) -> Scale:
-    """Return the mean and the standard deviation of pixels in [0, 1], from counts of the 256 values."""
-    shades, means, stds = np.arange(256) / 255, [], []
-    for channel in range(inputs.shape[1]) if inputs.dtype == np.uint8 else ():
-        counts = np.bincount(inputs[:, channel].ravel(), minlength=256)
-        means.append(float(np.average(shades, weights=counts)))
-        stds.append(float(np.sqrt(np.average((shades - means[-1]) ** 2, weights=counts))))
-    return tuple(means), tuple(std if std > 1e-6 else 1.0 for std in stds)  # a constant channel is left unscaled
 
 
 def find_layout(path: Path) -> Read:
@@ -158,13 +65,13 @@ def explain_errors(file: Path, what: str) -> Iterator[None]:
         raise ValueError(f"{file} cannot be read as {what}: {error}") from error
 
 
-def read_all(read: Callable[[Path], Split], files: Sequence[Path]) -> Split:
+def read_all(read: Callable[[Path], Arrays], files: Sequence[Path]) -> Arrays:
     """Read the files of a split, and concatenate them."""
     inputs, labels = zip(*map(read, files), strict=True)
     return np.concatenate(inputs), np.concatenate(labels)
 
 
-def read_tables(files: Sequence[Path]) -> Split:
+def read_tables(files: Sequence[Path]) -> Arrays:
     """Read Parquet files through the cache; without it, if it cannot be written to."""
 
     def make(notes: Notes) -> Iterator[Buffer]:
@@ -179,7 +86,7 @@ def read_tables(files: Sequence[Path]) -> Split:
     return notes["inputs"], notes["labels"]
 
 
-def _read_table(file: Path) -> Split:
+def _read_table(file: Path) -> Arrays:
     with explain_errors(file, "a Parquet file of examples"):
         names = pq.read_schema(file).names
         if (column := next((name for name in names if name in _LABELS), None)) is None:
@@ -189,7 +96,7 @@ def _read_table(file: Path) -> Split:
         return _arrange(_decode(inputs) if isinstance(inputs, ImageList) else inputs.numpy(), labels)
 
 
-def _read_class_folders(folder: Path) -> Split:
+def _read_class_folders(folder: Path) -> Arrays:
     images = load_data(folder, images=_Pixels()).inputs
     for file in images.sources:
         if file.parent.parent != folder:
@@ -213,7 +120,7 @@ def _decode(images: ImageList) -> Array:
     return np.stack(decoded)
 
 
-def _read_arrays(file: Path) -> tuple[Split, Split]:
+def _read_arrays(file: Path) -> tuple[Arrays, Arrays]:
     with explain_errors(file, "a .npz file"), file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         if missing := {"x_train", "y_train", "x_test", "y_test"} - {*stored}:
             raise ValueError(f"there is no array {', '.join(sorted(missing))} among {', '.join(stored)}.")
@@ -221,7 +128,7 @@ def _read_arrays(file: Path) -> tuple[Split, Split]:
         return train, test
 
 
-def _arrange(inputs: Array, labels: Array) -> Split:
+def _arrange(inputs: Array, labels: Array) -> Arrays:
     """Bring images with channels last or without channels, and labels in a column, into the expected shapes."""
     if inputs.dtype == np.uint8 and inputs.ndim == 3:
         inputs = inputs[..., None]

@@ -4,7 +4,7 @@ from effdeg_lab.engine.checks import check_training
 from effdeg_lab.engine.classify import train
 from effdeg_lab.engine.loop import open_loop
 from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.stacked import train_stacked
 from effdeg_lab.engine.step import Task
-from effdeg_lab.engine.together import train_together
 
-__all__ = ["Task", "Training", "check_training", "open_loop", "train", "train_together"]
+__all__ = ["Task", "Training", "check_training", "open_loop", "train", "train_stacked"]

@@ -12,21 +12,22 @@ from torch.nn.functional import cross_entropy
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
-from effdeg_lab.data import ImageSet, load
+from effdeg_lab.core.runs import Job, get_rank_and_size
+from effdeg_lab.core.settings import suggest
+from effdeg_lab.data import ImageSet
+from effdeg_lab.data import load_shared as load
 from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.finetuning import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.flat import is_matrix
+from effdeg_lab.engine.label_noise import WrongLabels
 from effdeg_lab.engine.loop import Loop, open_loop, share_batch
 from effdeg_lab.engine.observation import observe_tests
-from effdeg_lab.engine.pretrained import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import Task
 from effdeg_lab.engine.streaming import StreamedExamples, make_examples
-from effdeg_lab.engine.suspicion import WrongLabels
 from effdeg_lab.engine.teacher import Teacher
 from effdeg_lab.models import ViT, make_model
-from effdeg_lab.runs import Job, get_rank_and_size
-from effdeg_lab.settings import suggest
 
 
 def train(settings: Training, job: Job) -> None:
@@ -35,7 +36,7 @@ def train(settings: Training, job: Job) -> None:
     settings.check_parts(share_batch(settings.batch))
     make_regularizer(settings)
     data = load(settings.data, job.data, settings.pixels)
-    examples = make_examples(data, settings, job.device, progress=job.progress)
+    examples = make_examples(data, settings, job.device)
     if isinstance(data, ImageSet) and get_rank_and_size()[0] == 0:
         for gap in data.list_gaps():
             warnings.warn(gap, RuntimeWarning, stacklevel=1)
@@ -48,10 +49,10 @@ def train(settings: Training, job: Job) -> None:
     task = make_task(settings, examples, model)
     with open_loop(task, job) as loop:
         loop.start(data.fingerprint())
-        with loop.turn:
+        with loop.gpu_lock:
             loop.train()
             summary = summarize(loop, task, examples, settings)
-        # Not within the turn: proxies take long, and leave much of a GPU to the next run.
+        # Without the lock: proxies take long, and leave much of a GPU to the next run.
         finish(loop, task, examples, job, summary)
 
 
@@ -115,7 +116,7 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         batch_size=settings.batch,
         steps=steps,
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
-        options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": settings.momentum}),
+        options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": 0.9}),
         decays=is_matrix if settings.decay_on == "matrices" else None,
         accumulate=settings.accumulate,
         rate=schedules.rate,

@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 from effdeg import Measurement, Trace, proxies
+from effdeg_lab.data.images import KeptImages
+from effdeg_lab.data.shifts import TestSet, measure_accuracy
 from effdeg_lab.engine.examples import DeviceExamples, Split
 from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
 from effdeg_lab.engine.settings import Training, parse_nodes_and_degree
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.engine.streaming import StreamedSplit
-from effdeg_lab.finetuning.images import KeptImages
-from effdeg_lab.finetuning.shifts import TestSet, measure_accuracy
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ _WATCHED = 10_000
 _CHUNK = 1000
 FOLLOWED: dict[str, Any] = {"paths": 100, "nodes": 64, "degree": 40}
 """How the effective degree is measured during training: with fewer paths and nodes than at the end."""
+_PROXY_EXAMPLES = 2048  # that proxies are evaluated on
 _DEGREES = ("effective_degree", "effective_degree_normalized")
 
 
@@ -143,7 +144,7 @@ def measure_proxies(
     model: nn.Module, first: dict[str, Tensor], examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies and the effective degree on training examples; ``first`` are the initial weights."""
-    split = examples.train.first(settings.proxy_examples).load()
+    split = examples.train.first(_PROXY_EXAMPLES).load()
     names = None if "all" in settings.proxies else list(dict.fromkeys([*_DEGREES, *settings.proxies]))
     given, options = (examples.normalize(split.inputs), split.labels), _get_path_options(settings)
     table = proxies.evaluate(model, given, cross_entropy, names=names, reference=first, progress=progress, **options)
@@ -154,7 +155,7 @@ def measure_test_proxies(
     model: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
     """Evaluate the chosen proxies on test examples, without their labels."""
-    inputs = examples.normalize(examples.test.first(settings.proxy_examples).inputs)
+    inputs = examples.normalize(examples.test.first(_PROXY_EXAMPLES).inputs)
     names, options = list(settings.test_proxies), _get_path_options(settings)
     return {"test_proxies": _list_values(proxies.evaluate(model, inputs, names=names, progress=progress, **options))}
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, one_hot, pad
 
+from effdeg_lab.core.settings import format_setting
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.engine.augment import RESIZED, augment_batch, randaugment
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import format_setting
 
 JOINING = ("cutmix", "crop-flip-cutmix", "swap-simple-half")
 """The augmentations that join images of a batch."""
@@ -55,7 +55,6 @@ class DeviceExamples:
         kept, count = count_examples(len(data.train_labels), settings)
         self._pixels = data.train_inputs.dtype == torch.uint8
         self.classes, self.shape = data.classes, tuple(data.train_inputs.shape[1:])
-        self._broken_images = data.broken_images
         check_images(settings, self.shape)
         self._side = settings.pixels
         if self._side is not None:
@@ -99,14 +98,8 @@ class DeviceExamples:
         return self._standardize(resize(inputs.float() / 255, self._side)) if self._pixels else inputs
 
     def summarize(self) -> dict[str, int]:
-        """Return how many examples and classes there are and, of images in files, how many could not be read."""
-        found = {"train_examples": self.count, "test_examples": len(self.test), "classes": self.classes}
-        broken = self.count_broken()
-        return found if broken is None else {**found, "broken_images": broken}
-
-    def count_broken(self) -> int | None:
-        """Return how many images could not be read; None if they are not in files."""
-        return self._broken_images
+        """Return how many examples and classes there are."""
+        return {"train_examples": self.count, "test_examples": len(self.test), "classes": self.classes}
 
     def draw_noise(self, inputs: Tensor) -> Tensor:
         """Draw inputs of this shape, every pixel uniform between black and white, or every feature between 0 and 1."""
@@ -253,7 +246,7 @@ def soften(labels: Tensor, classes: int) -> Tensor:
     return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
 
 
-def cutmix(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
+def mix_cuts(images: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
     """Replace the part of each image beyond a straight line by that of the image before it; mix labels by area."""
     (part, share), soft = draw_cuts(len(images), images), soften(labels, classes)
     return torch.where(part, images.roll(1, 0), images), torch.lerp(soft, soft.roll(1, 0), share[:, None])

@@ -22,9 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg_lab.core.progress import progress_bar
+from effdeg_lab.core.runs import Job, StoppedError, get_rank_and_size
 from effdeg_lab.engine.step import State, Step, Task
-from effdeg_lab.progress import progress_bar
-from effdeg_lab.runs import Job, StoppedError, get_rank_and_size
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Loop:
         self._order: Tensor | None = None
         self._batches: Iterator[tuple[Tensor, ...]] | None = None  # of a source
         self._shapes: list[int | None] = []
-        self.turn = Turn(job)
+        self.gpu_lock = GpuLock(job)
 
     def repeat(self, job: Job) -> "Loop":
         """Make a loop for another run of the same task, with the steps that this one compiles and captures."""
@@ -92,7 +92,7 @@ class Loop:
         task, job, shown = self._task, self._job, 0.0
         shows = job.progress and self.first_process
         title = f"{job.method}, seed {job.settings.seed}"
-        with self.turn, ExitStack() as stack, progress_bar(title, task.steps, enabled=shows) as update:
+        with self.gpu_lock, ExitStack() as stack, progress_bar(title, task.steps, enabled=shows) as update:
             self._capture()
             if task.source is not None:
                 self._batches = stack.enter_context(closing(task.source.read(self._plan(), self._share)))
@@ -254,7 +254,7 @@ class Loop:
         task = self._task
         if self.step not in task.evaluation_steps or self.last.get("step") == self.step:
             return
-        with self._clock_stopped(), self.turn.released() if task.frees_gpu else nullcontext():
+        with self._clock_stopped(), self.gpu_lock.released() if task.frees_gpu else nullcontext():
             # DDP keeps the running statistics of the processes apart until the next pass.
             for buffer in task.model.buffers() if self._size > 1 else ():
                 dist.broadcast(buffer, 0)
@@ -339,7 +339,7 @@ def shares_gpu(device: torch.device) -> bool:
     return device.type == "cuda" and os.environ.get("EFFDEG_SHARE_GPU") == "1"
 
 
-class Turn:
+class GpuLock:
     """Lets runs on one GPU take turns, by a lock on a file in the temporary folder.
 
     If several networks train on one GPU at the same time, their times mean nothing. So a run holds its GPU while it

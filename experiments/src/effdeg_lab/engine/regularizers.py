@@ -9,27 +9,26 @@ from torch import Tensor, nn
 
 from effdeg import Penalty, Points, baselines, changes
 from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, method
+from effdeg_lab.core.settings import suggest
 from effdeg_lab.engine.examples import (
     JOINING,
     DeviceExamples,
-    cutmix,
     draw_boxes,
     draw_cuts,
     find_simple_half,
+    mix_cuts,
     soften,
     swap_half,
 )
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.settings import suggest
 
 _SETTINGS = {
     "mixup": ("alpha",),
     "cutmix": ("alpha",),
     "regmixup": ("alpha",),
     "sam": ("rho",),
-    "asam": ("rho", "eta"),
-    "jacobian": ("projections",),
-    "ed": ("nodes", "degree", "pairs", "sampling", "basis", "components", "at", "batchnorm", "end_gradients"),
+    "asam": ("rho",),
+    "ed": ("nodes", "degree", "pairs", "sampling", "basis", "components", "at"),
 }
 ON_UNLABELED = ("ict", "ed-copies", "consistency", "uda", "fixmatch")
 """Regularizers of examples without labels, which ``baselines.method`` does not know."""
@@ -86,7 +85,7 @@ def _adapt(made: Method, settings: Training, examples: DeviceExamples) -> Method
         loss = LossOnPoints(made.penalty, examples.classes, boxes=settings.loss_on == "boxes")
         made = replace(made, penalty=loss)
     if settings.augment.endswith("cutmix"):
-        cut = baselines.cutmix if settings.augment == "crop-flip-cutmix" else cutmix
+        cut = baselines.cutmix if settings.augment == "crop-flip-cutmix" else mix_cuts
         made = replace(made, mix=partial(cut, classes=examples.classes))
     if settings.augment == "swap-simple-half":
         made = replace(made, mix=partial(swap_half, half=find_simple_half(examples)))
@@ -102,8 +101,7 @@ def choose_weights(
 
 def can_compile_penalty(settings: Training) -> bool:
     """Return whether the penalty can be compiled: one that differentiates twice or hooks a layer cannot."""
-    hooks = settings.at is not None or settings.batchnorm == "frozen"
-    return not hooks and "jacobian" not in settings.regularizer.split("+")
+    return settings.at is None and "jacobian" not in settings.regularizer.split("+")
 
 
 class LossOnPoints(nn.Module):
@@ -261,10 +259,8 @@ def _check_unlabeled(settings: Training, parts: list[str]) -> None:
 def _check_points(settings: Training) -> None:
     if settings.regularizer != "ed" or settings.anchor != "labels" or settings.ends != "data":
         raise ValueError(f"loss_on={settings.loss_on} works only with regularizer=ed, anchor=labels and ends=data.")
-    if settings.at is not None or settings.batchnorm == "frozen" or settings.sampling == "chebyshev":
-        raise ValueError(
-            f"loss_on={settings.loss_on} works only with at=none, batchnorm=joint and cosine or uniform nodes."
-        )
+    if settings.at is not None or settings.sampling == "chebyshev":
+        raise ValueError(f"loss_on={settings.loss_on} works only with at=none and cosine or uniform nodes.")
 
 
 def _check_ends(settings: Training, penalty: nn.Module | None) -> None:
@@ -275,5 +271,5 @@ def _check_ends(settings: Training, penalty: nn.Module | None) -> None:
         raise ValueError("ends=cuts mixes the labels at the ends of its paths: set anchor=labels.")
     if ends != "cuts" and settings.anchor != "none":
         raise ValueError(f"ends={ends} joins images that have no labels: set anchor=none.")
-    if settings.sampling == "uniform" or settings.at is not None or settings.batchnorm == "frozen":
-        raise ValueError(f"ends={ends} works only with sampling=cosine or chebyshev, at=none and batchnorm=joint.")
+    if settings.sampling == "uniform" or settings.at is not None:
+        raise ValueError(f"ends={ends} works only with sampling=cosine or chebyshev and at=none.")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from effdeg.proxies import check_names
+from effdeg_lab.core.settings import MOST_NODES, Settings, check_fit, check_pairs, setting, unnamed
 from effdeg_lab.data import load
 from effdeg_lab.models import PRETRAINED
-from effdeg_lab.settings import MOST_NODES, Settings, check_fit, check_pairs, setting
 
 LabelFree = Literal["confidence", "entropy", "nuclear_norm", "total_variation", "decision_regions", "jacobian_norm"]
 """The proxies that need examples but no labels, and that every network has."""
@@ -64,9 +64,8 @@ class Training(Settings):
         0, "training examples per step without their labels, for ed, ict, …", least=0, smoke=16
     )
     held_out: int = setting(0, "training examples to test on instead of the test set: for tuning", least=0, smoke=16)
-    optimizer: Literal["adamw", "sgd"] = setting("adamw", "AdamW, or SGD with momentum")
+    optimizer: Literal["adamw", "sgd"] = setting("adamw", "AdamW, or SGD with momentum 0.9")
     lr: float = setting(1e-3, "the highest learning rate", above=0)
-    momentum: float = setting(0.9, "of SGD", least=0)
     weight_decay: float = setting(0.1, "of the optimizer", least=0)
     # matrices: the weights of linear and convolutional layers, not biases, norms, positions and class tokens.
     decay_on: Literal["all", "matrices"] = setting("all", "the parameters that weight decay acts on")
@@ -95,14 +94,9 @@ class Training(Settings):
         "resized-crop-flip-randaugment",
     ] = setting("crop-flip", "random changes of the training images")
     crop_scale: float = setting(0.08, "the smallest share of the area that a resized crop covers", above=0, most=1)
-    # Their middle is kept; training images keep their whole short side if random resized crops are taken from them.
-    resident: bool = setting(False, "decode images in files once and keep them on the device")
-    decoder: Literal["pillow", "torchvision"] = setting("pillow", "the library that decodes images in files")
-    precision: Literal["float32", "bf16"] = setting(
-        "bf16", "of training on a GPU; a CPU computes in float32", scale=True, named=False
-    )
-    compile: bool = setting(True, "compile the training step, on a GPU", scale=True, named=False)
-    fused: bool = setting(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16", scale=True, named=False)
+    precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
+    compile: bool = unnamed(True, "compile the training step, on a GPU")
+    fused: bool = unnamed(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16")
     weight: float | None = setting(None, "of the penalty (λ); by default the regularizer's own", least=0)
     second_weight: float = setting(1.0, "of the second of two penalties, times the weight", least=0)
     ramp: float = setting(1 / 3, "share of training in which the weight rises along a sine", least=0, most=1)
@@ -110,8 +104,6 @@ class Training(Settings):
     every: int = setting(1, "apply the penalty only every n steps, with n times the weight", least=1)
     alpha: float = setting(1.0, "mixup's α", least=0)
     rho: float = setting(0.05, "the radius of SAM and ASAM", least=0)
-    eta: float = setting(0.01, "ASAM's η", least=0)
-    projections: int = setting(1, "random projections of the Jacobian", least=1)
     jacobian_share: float = setting(1.0, "share of a batch for which the Jacobian is computed", above=0, most=1)
     nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
     degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
@@ -121,7 +113,6 @@ class Training(Settings):
     # labels: those of the two examples, or as for self if they have none. self: the outputs of the network, or of its
     # teacher, for the two examples. none: the network runs there as at other nodes.
     anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
-    end_gradients: bool = setting(False, "gradients through ends that are the network's own outputs")
     # curvature: degree, but 0 for straight lines.
     degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
     teacher: float | None = setting(None, "decay of an average of the network, for ends and ict", above=0, most=1)
@@ -137,56 +128,32 @@ class Training(Settings):
         None, "principal components of the outputs; by default all outputs as they are", least=1
     )
     at: str | None = setting(None, "the layer at which the paths lie; by default the inputs")
-    batchnorm: Literal["joint", "frozen"] = setting("joint", "how BatchNorm treats the points of paths")
     # simple-half: an example and itself with another's simple half, from which a linear function predicts the classes.
     # cuts: an example and itself with a random part of another, the label mixed by area. balanced: the same with a part
     # and with the rest; the larger effective degree counts. Only data and cuts have labels.
     ends: Literal["data", "random-pixels", "simple-half", "cuts", "balanced"] = setting("data", "what the paths join")
-    evaluate_every: int = setting(10, "epochs between evaluations", scale=True, named=False, least=1, smoke=1)
-    measure_every: int = setting(
-        0,
-        "epochs between rough measurements of the effective degree; 0: only at the end",
-        scale=True,
-        named=False,
-        least=0,
-        smoke=1,
+    evaluate_every: int = unnamed(10, "epochs between evaluations", least=1, smoke=1)
+    measure_every: int = unnamed(
+        0, "epochs between rough measurements of the effective degree; 0: only at the end", least=0, smoke=1
     )
-    measure_paths: int = setting(400, "paths of the measurement at the end", scale=True, named=False, least=2, smoke=4)
-    measure_nodes: int = setting(
-        200, "nodes on each of these paths", scale=True, named=False, most=MOST_NODES, smoke=24
-    )
-    measure_degree: int = setting(40, "the highest degree fitted along them", scale=True, named=False, smoke=12)
+    measure_paths: int = unnamed(400, "paths of the measurement at the end", least=2, smoke=4)
+    measure_nodes: int = unnamed(200, "nodes on each of these paths", most=MOST_NODES, smoke=24)
+    measure_degree: int = unnamed(40, "the highest degree fitted along them", smoke=12)
     # How closely does 4/3 follow the main measurement?
-    measure_also: tuple[str, ...] = setting(
+    measure_also: tuple[str, ...] = unnamed(
         (),
         "other nodes/degree to measure with, along the same pairs",
-        scale=True,
-        named=False,
         smoke=lambda several: tuple(each for each in several if parse_nodes_and_degree(each)[1] < 10),
     )
-    measure_components: tuple[int, ...] = setting(
-        (), "numbers of principal components to also measure with", scale=True, named=False
-    )
+    measure_components: tuple[int, ...] = unnamed((), "numbers of principal components to also measure with")
     # Needs data with known wrong labels.
-    suspect: int = setting(
-        0, "training examples whose labels are scored at evaluations", scale=True, named=False, least=0, smoke=16
-    )
-    proxies: tuple[str, ...] = setting(
-        (), "proxies evaluated at the end; all for all", scale=True, named=False, smoke=_keep_one_of_each
-    )
-    proxy_examples: int = setting(2048, "training examples that proxies use", scale=True, named=False, least=1, smoke=8)
-    # As many as above; the effective degree is always measured on test examples.
-    test_proxies: tuple[LabelFree, ...] = setting(
-        (), "proxies without labels, evaluated on test examples", scale=True, named=False
-    )
+    suspect: int = unnamed(0, "training examples whose labels are scored at evaluations", least=0, smoke=16)
+    proxies: tuple[str, ...] = unnamed((), "proxies evaluated at the end; all for all", smoke=_keep_one_of_each)
+    # The effective degree is always measured on test examples.
+    test_proxies: tuple[LabelFree, ...] = unnamed((), "proxies without labels, evaluated on test examples")
     # And of their changed copies; weights are not kept then, and nothing else is measured.
-    observe: int = setting(
-        0,
-        "test examples of which predictions are kept, to choose among networks",
-        scale=True,
-        named=False,
-        least=0,
-        smoke=24,
+    observe: int = unnamed(
+        0, "test examples of which predictions are kept, to choose among networks", least=0, smoke=24
     )
 
     @property
@@ -194,17 +161,17 @@ class Training(Settings):
         """Whether ends of paths have the outputs of the network or of its teacher as their values."""
         return self.anchor == "self" or (self.anchor == "labels" and self.unlabeled_batch > 0)
 
-    def together_key(self) -> str | None:
+    def stack_key(self) -> str | None:
         """Return a hash of everything but the seed, the rate, the weight decay and the weight of the penalty.
 
         None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
-        Jacobian), hooks (a layer, frozen BatchNorm) and our own derivative of principal components. None as well for
+        Jacobian), hooks (paths at a layer) and our own derivative of principal components. None as well for
         what a stack of networks has no code for: steps in parts, and parameters that are not decayed.
         """
         if self.data == "imagenet":  # it may be streamed, batch by batch for one network
             return None
         parts = {*self.regularizer.split("+")}
-        hooked = self.at is not None or self.batchnorm == "frozen" or self.components is not None
+        hooked = self.at is not None or self.components is not None
         if parts - {"plain", "mixup", "ed"} or hooked or self.labeled or self.teacher or self.loss_on != "examples":
             return None
         if self.accumulate > 1 or self.decay_on != "all":

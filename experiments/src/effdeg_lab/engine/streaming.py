@@ -2,22 +2,20 @@
 
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import replace
 from itertools import cycle
 
 import torch
 from torch import Tensor
 
+from effdeg_lab.core.runs import get_rank_and_size
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.data.decoding import (
     CHUNK,
     Broken,
     Chunk,
     Crops,
-    check_decoder,
     check_first,
     count_decoders,
-    decode_all,
     read_crops,
     split_keys,
 )
@@ -27,44 +25,19 @@ from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
 from effdeg_lab.models import get_margin
-from effdeg_lab.runs import get_rank_and_size
 
 
-def make_examples(
-    data: Labeled | ImageSet, settings: Training, device: torch.device, *, progress: bool = False
-) -> DeviceExamples:
+def make_examples(data: Labeled | ImageSet, settings: Training, device: torch.device) -> DeviceExamples:
     """Put the examples of a run on the device or, where they are images in files, prepare to stream them."""
     if isinstance(data, Labeled):
-        check_resident(settings)
         return DeviceExamples(data, settings, device)
     check_stored(settings)
     assert settings.pixels is not None
-    kept, count = count_examples(len(data.train), settings)
+    _, count = count_examples(len(data.train), settings)
     settings.check_steps(settings.epochs * (count // settings.batch))
     for images in (data.train, data.test):
-        check_first(Crops(images, settings.pixels, decoder=settings.decoder))
-    if not settings.resident:
-        return StreamedExamples(data, settings, device)
-    if settings.held_out:  # decoded again, as test images are: they may keep less of their short side
-        data = replace(data, test=data.train[kept:])
-    size = (len(data.train) + len(data.test)) * 3 * settings.pixels**2
-    if device.type == "cuda" and size > (memory := torch.cuda.get_device_properties(device).total_memory):
-        raise ValueError(
-            f"resident=true puts {size / 1e9:.3g} GB of pixels on a device of {memory / 1e9:.3g} GB: lower pixels, or "
-            "set resident=false."
-        )
-    margin = get_margin(settings.model)
-    decoded = decode_all(
-        data,
-        settings.pixels,
-        decoders=count_decoders(device),
-        margin=margin,
-        train_margin=1.0 if settings.augment in RESIZED else margin,
-        decoder=settings.decoder,
-        progress=progress,
-    )
-    trained = replace(decoded, train_inputs=decoded.train_inputs[:kept], train_labels=decoded.train_labels[:kept])
-    return DeviceExamples(trained, settings.change({"held_out": 0}), device)
+        check_first(Crops(images, settings.pixels))
+    return StreamedExamples(data, settings, device)
 
 
 def check_stored(settings: Training) -> None:
@@ -73,13 +46,6 @@ def check_stored(settings: Training) -> None:
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labeled is not None or settings.unlabeled_batch:
         raise ValueError(f"labeled and unlabeled_batch are not for {settings.data}, whose images are all labeled.")
-    check_decoder(settings.decoder)
-
-
-def check_resident(settings: Training) -> None:
-    """Raise if ``resident`` is set for examples that are always on the device."""
-    if settings.resident:
-        raise ValueError(f"resident=true is for images in files; {settings.data} is always on the device.")
 
 
 class StreamedSplit(Split):
@@ -139,17 +105,15 @@ class StreamedExamples(DeviceExamples):
         self._side = None  # images are decoded at their final size
         self._device, self._decoders = device, count_decoders(device)
         self._set_scale(data, settings, device)
-        size, decoder, margin = settings.pixels, settings.decoder, get_margin(settings.model)
+        size, margin = settings.pixels, get_margin(settings.model)
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
         self._broken = {name: Broken(len(images)) for name, images in splits.items()}
         self.train, self.test = (
-            StreamedSplit(
-                Crops(images, size, margin=margin, decoder=decoder), torch.from_numpy(images.labels).to(device), broken
-            )
+            StreamedSplit(Crops(images, size, margin=margin), torch.from_numpy(images.labels).to(device), broken)
             for images, broken in zip(splits.values(), self._broken.values(), strict=True)
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
-        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin, decoder=decoder)
+        self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin)
 
     def batch(self, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return images that were decoded for training, augmented on the device and normalized, with their labels."""
@@ -187,9 +151,9 @@ class StreamedExamples(DeviceExamples):
         for name, each in self._broken.items():
             each.names = [] if state is None else [*state["broken"][name]]
 
-    def count_broken(self) -> int:
-        """Return how many images could not be read by any process."""
-        return sum(map(len, self.state()["broken"].values()))
+    def summarize(self) -> dict[str, int]:
+        """Return how many examples and classes there are, and how many images no process could read."""
+        return {**super().summarize(), "broken_images": sum(map(len, self.state()["broken"].values()))}
 
     def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
         while True:

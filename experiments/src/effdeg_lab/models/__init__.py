@@ -5,45 +5,24 @@ import inspect
 import math
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
 from effdeg.io import find_code
-from effdeg_lab.finetuning.images import CLIP_SCALE, IMAGENET_SCALE
+from effdeg_lab.core.settings import suggest
 from effdeg_lab.models.decoder import Decoder
+from effdeg_lab.models.pretrained import PRETRAINED, get_margin, load_pretrained
 from effdeg_lab.models.resnet import ResNet9, ResNet18
 from effdeg_lab.models.vit import SIZES, ViT
-from effdeg_lab.settings import suggest
 
-__all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "make_model"]
+__all__ = ["MLP", "PRETRAINED", "Decoder", "ResNet9", "ResNet18", "ViT", "get_margin", "make_model"]
 
 _NAMES = ("vit-tiny", "vit-tiny-mean", "vit-s16", "resnet18", "resnet9", "mlp")
 _RESNET = re.compile(r"resnet(9|18)(?:-([1-9]\d*))?")
 # The size of a ViT by its letters, the pixels a side of a patch, then departures from the ViT paper.
 _VIT = re.compile(rf"vit-({'|'.join(SIZES)}|[1-9]\d*x[1-9]\d*-)([1-9]\d*)(-mean)?(-sincos)?")
 _HEAD = 32  # the width of a head of vit-128x4-8
-
-
-class Pretrained(NamedTuple):
-    """A pretrained network."""
-
-    place: str  # in the data folder
-    scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation for scaling pixels
-    margin: float = 256 / 224  # the short side of a test image divided by the side of its center crop
-
-
-PRETRAINED = {
-    "deit-tiny": Pretrained("deit-tiny/deit_tiny_patch16_224.safetensors", IMAGENET_SCALE),
-    "clip-b32": Pretrained("clip-vit-base-patch32", CLIP_SCALE, margin=1.0),
-    "clip-b16": Pretrained("clip-vit-base-patch16", CLIP_SCALE, margin=1.0),
-}
-"""The pretrained networks, by name."""
-
-
-def get_margin(name: str) -> float:
-    """Return the short side of a test image divided by the side of the center crop that a network is given."""
-    return PRETRAINED[name].margin if name in PRETRAINED else 256 / 224
 
 
 class MLP(nn.Module):
@@ -78,9 +57,6 @@ def make_model(
     """
     check_model(name, dropout=dropout)
     if name in PRETRAINED:
-        # Imported late: it imports the networks of this package.
-        from effdeg_lab.finetuning.encoders import load_pretrained
-
         return load_pretrained(name, data, shape=shape, classes=classes)
     if name == "mlp":
         return MLP(math.prod(shape), classes)

@@ -32,7 +32,7 @@ class Trunk(nn.Sequential):
         layers = list(self)
         if self.fused and x.is_cuda:
             # Imported late: only builds of torch for GPUs include Triton.
-            from effdeg_lab.models import impala_kernels
+            import effdeg_lab.models.impala_kernels as impala_kernels
 
             if impala_kernels.can_see(x):
                 convolutions = [each for each in self.modules() if isinstance(each, nn.Conv2d)]

@@ -113,7 +113,7 @@ class Encoder(nn.Sequential):
         blocks: list[Any] = list(self)
         if self.fused and x.is_cuda:
             # Imported late: only builds of torch for GPUs include Triton.
-            from effdeg_lab.models import vit_kernels
+            import effdeg_lab.models.vit_kernels as vit_kernels
 
             if vit_kernels.can_encode(x, heads=blocks[0].heads):
                 return vit_kernels.encode(x, [_get_parameters(block, x.dtype) for block in blocks])

@@ -1,0 +1,438 @@
+"""The results that a study reads: a recipe's finished runs, by scale and method."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.runs import Run
+from effdeg_lab.core.selection import (
+    Choice,
+    find_tuning_runs,
+    get_position,
+    group_runs,
+    list_choices,
+    matching,
+    read_settings,
+)
+from effdeg_lab.core.settings import format_setting
+
+# Settings of scale that change only what a run records, not how it ends.
+_RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
+# The training time of a run at equal time, as a multiple of the reference's.
+_SHORTEST, _LONGEST = 0.8, 1.05
+_MISSED = 1.5  # runs planned for equal time may turn out to take up to this long
+_LISTED = 5  # the most seeds that are listed one by one
+
+
+Progress = Literal["run", "not run", "not finished", "failed"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over seeds and the standard deviation, which is None for a single seed."""
+
+    mean: float
+    std: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Summarize the values of several seeds."""
+        values = list(values)
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+    @property
+    def stderr(self) -> float | None:
+        """The standard error of the mean; None for a single seed."""
+        return None if self.std is None else self.std / math.sqrt(self.count)
+
+
+class Difference(NamedTuple):
+    """The difference between two methods with a 95% interval by Student's t, paired by seed where they share seeds.
+
+    A single seed has no interval, nor have seeds that agree to the last digit: that is a coincidence. There is none
+    either if some seeds failed, as the others may be those that do well.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    reason: str = ""  # why there is no interval, except for a single seed
+
+    @classmethod
+    def of(cls, one: Mapping[int, float], other: Mapping[int, float], *, comparisons: int = 1) -> "Difference":
+        """Compare two sets of values, each given by seed.
+
+        With several comparisons, intervals are widened so that all of them hold at once in 95% of cases (Bonferroni).
+        """
+        shared = [one[seed] - other[seed] for seed in one if seed in other]
+        sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
+        value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
+        count = min(side.count for side in sides)  # conservative where the variances differ
+        stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
+        if count == 1 or stderr < 1e-12:
+            return cls(value, None, "" if count == 1 else "the seeds agree to the last digit")
+        margin = float(student.ppf(1 - 0.025 / comparisons, count - 1)) * stderr
+        return cls(value, (value - margin, value + margin))
+
+
+@dataclass(frozen=True, eq=False)
+class MethodRuns:
+    """The runs of one method at one scale."""
+
+    method: Method
+    runs: tuple[Run, ...]  # finished, ordered by seed; in a pool, at all points of the grid
+    state: Progress
+    failed: tuple[Run, ...] = ()  # ended by an error, or without a number that the study needs; otherwise like ``runs``
+    values_used: Mapping[str, Any] | None = None  # the tuned settings and their values in these runs
+    choice: Choice | None = None  # the tuning that chose these values, or else the best one; None if not tuned
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The summaries as a data frame, indexed by seed, with dotted columns such as ``effective_degree.value``."""
+        frame = pd.json_normalize([run.summary or {} for run in self.runs])
+        return frame.set_index(pd.Index([run.seed for run in self.runs], name="seed"))
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs; 0 if the runs have no such setting."""
+        return int(self.runs[0].settings.get("epochs", 0)) if self.runs else 0
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines that the method was run on."""
+        return tuple(dict.fromkeys(run.machine for run in self.runs))
+
+    def describe_failed(self, key: str | None = None) -> str:
+        """Return how many runs failed, or ended with NaN under this key: ``ED: 3 of 5 seeds; 2 failed``, or nothing."""
+        nan = () if key is None else (run for run in self.runs if run.is_nan(key))
+        return self._describe_lost(len([*self.failed, *nan]), "failed")
+
+    def describe_missing(self, key: str) -> str:
+        """Return how many runs have nothing under this key: ``ED: 3 of 5 seeds; 2 without x``, or nothing."""
+        missing = [run for run in self.runs if math.isnan(run.value(key)) and not run.is_nan(key)]
+        return self._describe_lost(len(missing), f"without {key}")
+
+    def _describe_lost(self, lost: int, how: str) -> str:
+        total = len(self.runs) + len(self.failed)
+        unit = "seeds" if len({run.seed for run in (*self.runs, *self.failed)}) == total else "runs"
+        return f"{self.method.title}: {total - lost} of {total} {unit}; {lost} {how}" if lost else ""
+
+    def values(self, key: str) -> "pd.Series[float]":
+        """Return one number of each summary by seed, nan where a run lacks it."""
+        frame = self.frame  # reindexing would take a hundred times as long
+        return frame[key].astype(float) if key in frame else pd.Series(np.nan, index=frame.index, name=key)
+
+    def spread(self, key: str = "test_accuracy") -> Spread | None:
+        """Return the mean and deviation over seeds; None if the method was not run or a run lacks the number."""
+        values = self.values(key)
+        return None if values.empty or values.isna().any() else Spread.of(values)
+
+    def time(self, key: str = "seconds") -> float | None:
+        """Return the mean time of the runs that did not share their device; None if there are none."""
+        found = [run.value(key) for run in self.runs if not run.environment.get("shared")]
+        return float(np.mean(found)) if found and not np.isnan(found).any() else None
+
+
+@dataclass(frozen=True, eq=False)
+class EqualTime:
+    """What methods reach in the training time of the reference method, at the end of finished runs."""
+
+    reference: Method
+    seconds: float
+    # By name, the longest runs that took 80 to 105% of that time, and their epochs.
+    found: Mapping[str, tuple[MethodRuns, int]]
+    # The shortest runs of methods whose runs all took longer, or that were planned for equal time but took longer.
+    longer: Mapping[str, MethodRuns]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The runs of a recipe at one scale: with equal epochs, examples and precision, so that methods are comparable."""
+
+    recipe: Recipe
+    scale: Mapping[str, Any]  # the settings of scale, which all runs share
+    methods: tuple[MethodRuns, ...]  # every method of the recipe, run or not
+    equal_time: EqualTime | None = None  # None if the reference, or every other method, was not run
+    point: str = ""  # the point of the grid, such as "labeled 250"; empty for all points
+    # Other settings that the user changed from the recipe's.
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def done(self) -> list[MethodRuns]:
+        """The methods that were run."""
+        return [each for each in self.methods if each.runs]
+
+    @property
+    def size(self) -> int:
+        """The number of methods that were run; for a pool, the number of models."""
+        return sum(len(each.runs) for each in self.methods) if self.recipe.axes else len(self.done)
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs; 0 if the runs have no such setting."""
+        return int(self.scale.get("epochs", 0))
+
+    @property
+    def varies_epochs(self) -> bool:
+        """Whether the epochs depend on the method or on the point of the grid."""
+        return "epochs" in self.recipe.axes or any("epochs" in each.method.changes for each in self.done)
+
+    @property
+    def seeds(self) -> list[int]:
+        """All seeds that were run."""
+        return sorted({run.seed for each in self.methods for run in each.runs})
+
+    @property
+    def machines(self) -> list[str]:
+        """All machines that were used."""
+        return list(dict.fromkeys(run.machine for each in self.methods for run in each.runs))
+
+    @property
+    def heading(self) -> str:
+        """The epochs, seeds and machines, in one line."""
+        parts = [self.point] if self.point else []
+        if self.epochs and not self.varies_epochs:
+            parts.append(f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}")
+        if self.seeds:
+            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
+        return ", ".join([*parts, *self.machines])
+
+    @property
+    def failures(self) -> list[str]:
+        """One sentence for each method of which runs failed, with an error."""
+        needs = f"it has no {self.recipe.study.needs}, or that is not a number"
+        return [f"{each.describe_failed()}: {each.failed[-1].error or needs}" for each in self.methods if each.failed]
+
+    @property
+    def different_code(self) -> list[str]:
+        """A sentence on the runs that were made by other code than the recipe has now, if there are any."""
+        runs = [run for each in self.methods for run in each.runs]
+        other = [run for run in runs if run.code not in (None, self.recipe.code)]
+        described = f"{len(other)} of these {len(runs)} runs" if len(runs) > 1 else "This run"
+        verb = "was" if len(other) == 1 else "were"
+        return (
+            [f"{described} {verb} made by other code than {self.recipe.name} has now: {other[0].name}."]
+            if other
+            else []
+        )
+
+    @property
+    def different_data(self) -> list[str]:
+        """One sentence for each data set whose fingerprint was not the same in all runs, with a run of each kind."""
+        found: dict[tuple[Any, Any], dict[str, Run]] = {}
+        for run in (run for each in self.methods for run in each.runs if "data" in run.environment):
+            key = run.settings.get("data"), run.settings.get("pixels")  # some images are decoded to this size
+            found.setdefault(key, {}).setdefault(run.environment["data"], run)
+        return [
+            f"These runs may not be comparable: {data}, or the names of its files, differed in "
+            f"{', '.join(run.name for run in runs.values())}."
+            for (data, _), runs in found.items()
+            if len(runs) > 1
+        ]
+
+    @property
+    def departures(self) -> list[str]:
+        """The settings that differ from the recipe's, each written as ``epochs 36 (recipe: 300)``."""
+        own = self.recipe.settings.to_dict()
+        scale = {name: value for name, value in self.scale.items() if name not in _RECORDING and value != own[name]}
+        shown = {**self.changes, **scale} if self.done else {}
+        by_method = {name for each in self.recipe.methods for name in each.changes} - scale.keys()
+        return [
+            f"{name} {_write(value)}" + ("" if name in by_method else f" (recipe: {_write(own[name])})")
+            for name, value in shown.items()
+        ]
+
+    def find(self, name: str) -> MethodRuns:
+        """Find a method by its name."""
+        self.recipe.method(name)  # raises with suggestions if there is none
+        return next(each for each in self.methods if each.method.name == name)
+
+    def split(self) -> list["Results"]:
+        """Return the results at each point of the grid that was run; without a grid, only these results."""
+        kind, axes = type(self.recipe.settings), list(self.recipe.grid)
+        runs = [run for each in self.methods for run in each.runs]
+        found = group_runs(runs, kind, axes) if axes else []
+        found.sort(key=lambda group: [*map(get_position, self.recipe.grid.values(), group[0].values())])
+
+        def pick(each: MethodRuns, values: Mapping[str, Any], at: Sequence[Run]) -> MethodRuns:
+            kept = tuple(run for run in each.runs if run in at)
+            failed = tuple(run for run in each.failed if read_settings(run, kind, axes) == values)
+            state: Progress = "failed" if failed else "not run"
+            return replace(each, runs=kept, failed=failed, state=state if each.runs and not kept else each.state)
+
+        def name(values: Mapping[str, Any]) -> str:
+            return ", ".join(str(value) if axis == "data" else f"{axis} {value}" for axis, value in values.items())
+
+        return [
+            replace(self, methods=tuple(pick(each, values, at) for each in self.methods), point=name(values))
+            for values, at in found
+        ] or [self]
+
+    def difference(
+        self, one: MethodRuns, other: MethodRuns | None = None, key: str = "test_accuracy"
+    ) -> Difference | None:
+        """Compare a method with another, by default the first; None if they are the same or either was not run."""
+        other = other or self.methods[0]
+        values = [dict(each.values(key).dropna()) for each in (one, other)]
+        if one is other or not (one.runs and other.runs):
+            return None
+        failed = "; ".join(filter(None, (each.describe_failed(key) for each in (one, other))))
+        difference = Difference.of(*values) if all(values) else None
+        if failed:
+            return Difference(difference.value if difference else math.nan, None, failed)
+        if difference is None or difference.interval is not None:
+            return difference
+        missing = (each.describe_missing(key) for each in (one, other))
+        return difference._replace(reason="; ".join(filter(None, (*missing, difference.reason))))
+
+
+def _write_seeds(seeds: Sequence[int]) -> str:
+    """List seeds; for many consecutive ones, only the first and the last."""
+    if len(seeds) > _LISTED and list(seeds) == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _write(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, list) and len(value) > 3 else format_setting(value)
+
+
+def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None) -> list[Results]:
+    """Sort the runs of a recipe by scale and method, or only those with the settings in ``changes``.
+
+    There is one entry per scale; if nothing was run, there is a single empty one. Scales with more epochs or steps come
+    first, except that scales with fewer than half as many methods as the fullest come after the others, and scales with
+    a single method last.
+    """
+    changes = changes or {}
+    kind = type(recipe.settings)
+    asked = recipe.settings.change(changes).to_dict()
+    own = {name: asked[name] for name in kind.scale_names()}
+    kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
+    choices = [list_choices(recipe, each, runs, changes) for each in recipe.methods]
+    planned = [recipe.resolve(each).to_dict() for each in recipe.methods]
+    others = {name: asked[name] for name in changes if name not in {"seed", *own, *recipe.axes}}
+    others = {name: value for name, value in others.items() if any(each[name] != value for each in planned)}
+
+    def get_scale(run: Run, method: Method) -> dict[str, Any]:
+        """Return the scale of a run, ignoring what its method or its point of the grid sets."""
+        fixed = {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
+        return read_settings(run, kind, own) | fixed
+
+    found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
+    scales = {json.dumps(scale): scale for scale in found_scales}
+    results = []
+    for scale in scales.values() or [own]:
+        methods = [
+            _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], own_choices, changes)
+            for (method, found), own_choices in zip(kept, choices, strict=True)
+        ]
+        results.append(Results(recipe, scale, tuple(methods), changes=others))
+    results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
+    most = max(each.size for each in results)
+
+    def order(each: Results) -> tuple[bool, bool, int, int, int]:
+        departures, length = sum(each.scale[key] != own[key] for key in own), each.epochs or each.scale.get("steps", 0)
+        return each.size == 1 < most, 2 * each.size < most, -length, -each.size, departures
+
+    return sorted(results, key=order)
+
+
+def _pick_runs(
+    recipe: Recipe, method: Method, runs: Sequence[Run], choices: Sequence[Choice], changes: Mapping[str, Any]
+) -> MethodRuns:
+    """Pick the runs with tuned values, else the method's own, else those with most seeds; never by test accuracy."""
+    kind, needs = type(recipe.settings), recipe.study.needs
+    choice = choices[0] if choices else None
+    usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
+    failed = [run for run in runs if run.failure is not None or (run.finished and needs and run.is_nan(needs))]
+    if not usable:
+        state: Progress = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
+        return MethodRuns(method, (), state, tuple(failed), choice=choice)
+    own = recipe.resolve(method, changes).to_dict()
+    preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
+    groups = group_runs(usable, kind, method.tune)
+    values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
+    choice = next((each for each in choices if each.changes == values), choice)
+
+    def by_point(runs: Iterable[Run]) -> dict[str, Run]:
+        """Keep one run of each seed at each point: older versions may have left a second one."""
+        return {json.dumps([run.seed, read_settings(run, kind, recipe.axes)]): run for run in runs}
+
+    points = by_point(reversed(picked))
+    lost = by_point(run for run in failed if read_settings(run, kind, method.tune) == values)
+    ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
+    again = tuple(run for point, run in lost.items() if point not in points)
+    return MethodRuns(method, ordered, "run", again, values_used=values, choice=choice)
+
+
+def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
+    """Find what methods reach in the training time of ``recipe.equal_time``, by default the method of longest step."""
+    if len(results.done) < 2 or results.recipe.axes:
+        return None
+    slowest = max(results.done, key=lambda each: each.time("milliseconds_per_step") or 0.0)
+    reference = results.find(results.recipe.equal_time or slowest.method.name)
+    seconds = reference.time()
+    if not seconds:
+        return None
+    alike = [each for each in scales if {**each.scale, "epochs": 0} == {**results.scale, "epochs": 0}]
+    found, longer = {reference.method.name: (reference, results.epochs)}, {}
+    for each in (each for each in results.methods if each is not reference):
+        name, times = each.method.name, []
+        for other, epochs in ((scale.find(name), scale.epochs) for scale in alike):
+            time, comparable = other.time(), not each.runs or each.values_used == other.values_used
+            if time and comparable and other.machines == reference.machines:
+                times.append((time / seconds, other, epochs))
+        times.sort(key=lambda timed: timed[0])
+        within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
+        missed = [timed for timed in times if _LONGEST < timed[0] <= _MISSED and timed[2] != results.epochs]
+        if within:
+            found[name] = within[-1][1:]
+        elif times and times[0][0] > _LONGEST:
+            longer[name] = times[0][1]
+        elif missed:
+            longer[name] = missed[0][1]
+    return EqualTime(reference.method, seconds, found, longer)
+
+
+def list_others(
+    recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | None = None
+) -> list[tuple[dict[str, Any], list[Run]]]:
+    """List the finished runs of a recipe that are not in its results, grouped by the changes that would show them.
+
+    If there are results with the settings in ``changes``, only runs with these settings are listed.
+    """
+    changes, kind, points = changes or {}, type(recipe.settings), recipe.points()
+
+    def find(find_runs: Callable[..., list[Run]], changes: Mapping[str, Any]) -> set[Path]:
+        found = (find_runs(runs, recipe, each, changes=changes) for each in recipe.methods)
+        return {run.file for several in found for run in several}
+
+    shown, methods = find(matching, changes), {each.name: each for each in recipe.methods}
+    asked = recipe.settings.change(changes).to_dict() if shown else {}
+    known = shown | find(find_tuning_runs, changes) | find(find_tuning_runs, {})
+    groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
+    for run in runs:
+        own, method = kind.complete(run.settings), methods.get(run.method)
+        if run.recipe != recipe.name or not run.finished or run.file in known or method is None:
+            continue
+        usual = recipe.resolve(method).to_dict()
+        if own.keys() != usual.keys() or any(own[name] != asked[name] for name in changes if shown):
+            continue
+        free = {"seed", *kind.scale_names()} - method.changes.keys() | method.tune.keys()
+        point = {axis: own[axis] for axis in recipe.axes}
+        needed = {name: own[name] for name in changes if shown}
+        needed |= {name: own[name] for name in own if name not in {*free, *point} and own[name] != usual[name]}
+        needed |= {} if point in points else point
+        groups.setdefault(json.dumps(needed), (needed, []))[1].append(run)
+    return sorted(groups.values(), key=lambda group: -len(group[1]))

@@ -1,0 +1,283 @@
+"""Encoded images that stay in their files: in class folders, in tars or in Parquet shards."""
+
+import csv
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
+from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
+
+_IMAGES = (".jpeg", ".jpg", ".png", ".webp")
+_CLASSES = 1000
+_COLUMNS = ("image", "img")
+_ROWS = 256  # rows of a table to read at a time
+# Both of the paper's recipes scale pixels to [-1, 1].
+_SCALE: Scale = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+_STATED = (
+    "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
+    "train-*.parquet and val*-*.parquet"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredImages:
+    """Encoded images of any size in files, with their labels; any process can read any image."""
+
+    files: tuple[Path, ...]  # one folder of images, or shards
+    names: Array  # of the images, as bytes; in a folder, their relative paths
+    labels: Array
+    places: Array | None = None  # in shards, the shard of each image, its first byte and its size
+    # For messages, if the files are copies: what was copied, and for each image the number of its shard and its row.
+    shards: tuple[Path, ...] = ()
+    rows: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, chosen: "slice | Array") -> "StoredImages":
+        places, rows = (None if each is None else each[chosen] for each in (self.places, self.rows))
+        return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places, rows=rows)
+
+    def read(self, index: int) -> bytes:
+        """Return the bytes of an image."""
+        if self.places is None:
+            return self._locate(index).read_bytes()
+        shard, start, size = map(int, self.places[index])
+        with self.files[shard].open("rb") as stream:
+            stream.seek(start)
+            return stream.read(size)
+
+    def describe(self, index: int) -> str:
+        """Return where an image is, for messages."""
+        if self.places is None:
+            return str(self._locate(index))
+        name = os.fsdecode(self.names[index])
+        if self.rows is None:
+            return f"{name} in {self.files[int(self.places[index, 0])]}"
+        shard, row = map(int, self.rows[index])
+        return f"{name} in row {row} of {self.shards[shard]}"
+
+    def hash(self) -> str:
+        """Return a hash of the names and labels, in order."""
+        found = hashlib.sha256("\n".join(map(os.fsdecode, self.names)).encode("utf-8", "surrogateescape"))
+        found.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
+        return found.hexdigest()
+
+    def _locate(self, index: int) -> Path:
+        return self.files[0] / os.fsdecode(self.names[index])
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A data set for classification whose images are decoded when needed."""
+
+    train: StoredImages
+    test: StoredImages
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def list_gaps(self) -> list[str]:
+        """Describe what ImageNet has and this set lacks, as after an incomplete download: classes, or their tests."""
+        tested, found = len(np.unique(self.test.labels)), list[str]()
+        if self.classes != _CLASSES:
+            found.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
+        if tested < self.classes:
+            found.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
+        return found
+
+    def fingerprint(self) -> str:
+        """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
+        return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
+
+
+def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
+    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
+    places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
+    for place in places:
+        if (read := _find_splits(place, folder)) is not None:
+            return lambda: _make_set(place, *read())
+    listed = ", ".join(map(str, places[:-1]))
+    raise FileNotFoundError(f"imagenet was not found: expected {_STATED} in {listed} or {places[-1]} itself.")
+
+
+def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, StoredImages]] | None:
+    if (place / "train").is_dir() and (place / "val").is_dir():
+        # Kaggle's archive has all validation images in one folder, and their classes in a table.
+        table = folder / "LOC_val_solution.csv"
+        flat = not _list_classes(place / "val")
+        if flat and not table.is_file():
+            raise FileNotFoundError(f"{place / 'val'} has no class folders, and {table} with the classes is missing.")
+        return lambda: _read_folders(place / "train", place / "val", table if flat else None)
+    tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
+    if all(tars):
+        return lambda: (_read_tars(tars[0]), _read_tars(tars[1]))
+    tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
+    if not tests or not any(place.glob("train-*.parquet")):
+        return None
+    train, test = find_shards(place, "train"), find_shards(place, tests[0])
+    return lambda: (_read_tables(train), _read_tables(test))
+
+
+def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
+    """Check the labels, and bring both splits into a fixed random order."""
+    if not len(train) or not len(test):
+        raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
+    classes = int(train.labels.max()) + 1
+    if len(found := np.unique(train.labels)) < 2:
+        raise ValueError(f"{place}: all training images are of one class; expected at least two.")
+    if found[0] < 0 or len(found) < classes:
+        raise ValueError(
+            f"{place}: the {len(found)} training labels go from {found[0]} to {found[-1]}; expected consecutive "
+            "numbers from 0."
+        )
+    if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
+        raise ValueError(
+            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; expected 0 to "
+            f"{classes - 1}, as in training."
+        )
+    # Shuffled, so that the first images are a fair sample: folders list one class after the other.
+    orders = [np.random.Generator(np.random.PCG64(seed)).permutation(len(x)) for seed, x in enumerate((train, test))]
+    return ImageSet(train[orders[0]], test[orders[1]], classes, *_SCALE)
+
+
+def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
+    classes = _list_classes(train)
+    if table is None:
+        return _list_folders(train, classes, trains=True), _list_folders(val, classes)
+    with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
+        known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
+        names = list_images(val)
+        labels = [classes.index(known[Path(name).stem]) for name in names]
+    return _list_folders(train, classes, trains=True), _store(val, names, labels)
+
+
+def _list_folders(folder: Path, classes: Sequence[str], *, trains: bool = False) -> StoredImages:
+    names, labels = list[str](), list[int]()
+    if unknown := {*_list_classes(folder)} - {*classes}:
+        raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not in training.")
+    for label, name in enumerate(classes):
+        found = list_images(folder / name) if (folder / name).is_dir() else []
+        if trains and not found:
+            raise ValueError(
+                f"{folder / name} has no images ({', '.join(_IMAGES)}): remove it, or download them again."
+            )
+        names += [f"{name}/{each}" for each in found]
+        labels += [label] * len(found)
+    return _store(folder, names, labels)
+
+
+def _list_classes(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
+
+
+def list_images(folder: Path) -> list[str]:
+    """List the names of the images in a folder, without hidden files, such as macOS's ``._NAME``."""
+    with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
+        names = (each.name for each in entries)
+        return sorted(name for name in names if name.lower().endswith(_IMAGES) and not name.startswith("."))
+
+
+def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
+    return StoredImages((folder,), _encode(names), np.array(labels, dtype=np.int64))
+
+
+def _encode(names: Sequence[str]) -> Array:
+    """Return names in one array; a million strings would be slow to send to other processes."""
+    return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
+
+
+def _read_tars(files: Sequence[Path]) -> StoredImages:
+    """Index the images in tars; cached, because it reads every header."""
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        names, places, labels = list[str](), list[tuple[int, int, int]](), list[int]()
+        for number, file in enumerate(files):
+            for name, start, size, label in _index_tar(file):
+                names.append(name)
+                places.append((number, start, size))
+                labels.append(label)
+        notes |= {"names": _encode(names), "labels": np.array(labels), "places": np.array(places, dtype=np.int64)}
+        yield b""
+
+    _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
+    return StoredImages(tuple(files), notes["names"], notes["labels"], notes["places"])
+
+
+def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the name, the first byte, the size and the label of every image in a tar."""
+    images, labels = dict[str, tuple[str, int, int]](), dict[str, int]()
+    with explain_errors(file, "an uncompressed tar of .jpg and .cls"), tarfile.open(file, "r:") as tar:
+        for member in tar:
+            folder, _, last = member.name.rpartition("/")
+            key, _, suffix = last.partition(".")
+            if not key:  # a hidden file
+                continue
+            if f".{suffix.lower()}" in _IMAGES:
+                images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
+            elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
+                labels[f"{folder}/{key}"] = _parse_label(member.name, stream.read())
+            elif suffix == "tar":
+                raise ValueError(f"{member.name} is in it, as published: unpack it all into train/CLASS/*.JPEG.")
+        if alone := images.keys() - labels.keys():
+            key = min(alone).lstrip("/")
+            raise ValueError(f"{key} has no label: expected {key}.cls with the number of its class, from 0.")
+        if alone := labels.keys() - images.keys():
+            raise ValueError(f"{min(alone).lstrip('/')}.cls has no image.")
+    for key, (name, start, size) in images.items():
+        yield name, start, size, labels[key]
+
+
+def _parse_label(name: str, content: bytes) -> int:
+    try:
+        return int(content)
+    except ValueError:
+        raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
+
+
+def _read_tables(files: Sequence[Path]) -> StoredImages:
+    """Unpack the images of Parquet shards into the cache: a shard cannot be read one image at a time."""
+
+    def make(notes: Notes) -> Iterator[Buffer]:
+        names, labels, sizes = list[str](), list[int](), list[int]()
+        for file in files:
+            for content, name, label in read_rows(file):
+                names.append(name)
+                labels.append(label)
+                sizes.append(len(content))
+                yield content
+        ends = np.cumsum(sizes, dtype=np.int64)
+        places = np.column_stack([np.zeros_like(ends), ends - sizes, np.array(sizes, dtype=np.int64)])
+        notes |= {"names": _encode(names), "labels": np.array(labels, dtype=np.int64), "places": places}
+
+    size = sum(file.stat().st_size for file in files)
+    file, notes = keep_bytes(["unpacked", identify_files(files)], f"the images of {files[0].parent}", make, size=size)
+    counts = [pq.ParquetFile(each).metadata.num_rows for each in files]
+    rows = np.column_stack([np.repeat(np.arange(len(files)), counts), np.concatenate([*map(np.arange, counts)])])
+    return StoredImages((file,), notes["names"], notes["labels"], notes["places"], tuple(files), rows)
+
+
+def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
+    """Yield the bytes, the name and the label of every image in a Parquet file as on the Hugging Face hub."""
+    with explain_errors(file, "a Parquet file of images"):
+        table = pq.ParquetFile(file)
+        names = table.schema_arrow.names
+        column = next((name for name in _COLUMNS if name in names), None)
+        if column is None or "label" not in names:
+            raise ValueError(f"it has the columns {', '.join(names)}; expected image (or img) and label.")
+        row = 0
+        for batch in table.iter_batches(_ROWS, columns=[column, "label"]):
+            for cell, label in zip(batch.column(column).to_pylist(), batch.column("label").to_pylist(), strict=True):
+                if cell is None or label is None:
+                    raise ValueError(f"row {row} has no image or no label.")
+                # An empty image is broken, and reported when it is decoded.
+                yield cell["bytes"] or b"", cell.get("path") or f"row {row} of {file.name}", label
+                row += 1

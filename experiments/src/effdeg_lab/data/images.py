@@ -1,0 +1,116 @@
+"""Images in files of any size, decoded when they are needed, as bytes of one size."""
+
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
+from effdeg_lab.data.layouts import explain_errors
+
+CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""The mean and the standard deviation of pixels in [0, 1] that encoders were trained with."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Cuts off a border, resizes the short side bicubically and keeps the center: bytes, 3 × size × size.
+
+    CLIP uses ``Crop(224)``, DeiT ``Crop(224, short=256)``. The result is that of torchvision's Resize and CenterCrop
+    with Pillow images.
+    """
+
+    size: int
+    short: int | None = None  # the short side before cropping; by default the size
+    border: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= (self.short or self.size):
+            raise ValueError(f"size={self.size}, short={self.short}: expected 1 <= size <= short.")
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Turn a Pillow image into bytes, channels first."""
+        image = image.convert("RGB")
+        if self.border:
+            image = image.crop((self.border, self.border, image.width - self.border, image.height - self.border))
+        short, sides = self.short or self.size, image.size
+        shape = [short if side == min(sides) else int(short * side / min(sides)) for side in sides]
+        image = image.resize((shape[0], shape[1]), Image.Resampling.BICUBIC)
+        left, top = (round((side - self.size) / 2) for side in image.size)
+        cut = image.crop((left, top, left + self.size, top + self.size))
+        return torch.from_numpy(np.array(cut)).permute(2, 0, 1).contiguous()
+
+
+class Images(Dataset[Tensor]):
+    """Images in files, or the bytes of files, decoded on access."""
+
+    def __init__(self, sources: Sequence[Path | bytes], crop: Crop, name: str) -> None:
+        self.sources, self.crop, self.name = sources, crop, name
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> Tensor:
+        source = self.sources[index]
+        try:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+                return self.crop(image)
+        except OSError as error:
+            where = f"image {index} of {self.name}" if isinstance(source, bytes) else source
+            raise ValueError(f"{where} cannot be read as an image: {error}") from error
+
+    def decode(self) -> Tensor:
+        """Return all images, N × 3 × size × size, decoded in as many threads as there are cores."""
+        found = torch.empty(len(self), 3, self.crop.size, self.crop.size, dtype=torch.uint8)
+        with ThreadPoolExecutor() as threads:  # Pillow releases Python's lock
+            for index, image in enumerate(threads.map(self.__getitem__, range(len(self)))):
+                found[index] = image
+        return found
+
+    def decode_once(self) -> Tensor:
+        """Return all images as :meth:`decode` does, and keep them in the cache, from which they are read next time."""
+
+        def make(_: Notes) -> Iterator[Buffer]:
+            yield self.decode().numpy().data
+
+        shape = (len(self), 3, self.crop.size, self.crop.size)
+        key = ["decoded", asdict(self.crop), [*map(_identify, self.sources)]]
+        file, _ = keep_bytes(key, f"the images of {self.name}", make, size=math.prod(shape), verify=True)
+        # Copy on write: torch warns about a read-only map.
+        return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+
+
+class KeptImages(Images):
+    """Images that are decoded once, for code that reads them again and again."""
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(images.sources, images.crop, images.name)
+        self._kept = images.decode()
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._kept[index]
+
+
+def _identify(source: Path | bytes) -> object:
+    return sha256(source).hexdigest() if isinstance(source, bytes) else identify_files([source])
+
+
+def read_by_path(files: Iterable[Path], what: str) -> dict[str, bytes]:
+    """Return the bytes of the images in Parquet shards by their ``path``; ``what`` names the shards in errors."""
+    found = dict[str, bytes]()
+    for file in files:
+        with explain_errors(file, what):
+            cells = pq.read_table(file).column("image").to_pylist()
+            found |= {cell["path"]: cell["bytes"] for cell in cells}
+    return found

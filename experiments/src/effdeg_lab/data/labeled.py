@@ -1,0 +1,97 @@
+"""Labeled data sets in memory."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from effdeg_lab.data.layouts import Array, Arrays, Scale
+from effdeg_lab.data.shifts import TestSet
+
+
+@dataclass(frozen=True, eq=False)
+class Labeled:
+    """A data set for classification, with training and test examples."""
+
+    train_inputs: Tensor  # images as bytes, N × channels × height × width, or features, N × D floats
+    train_labels: Tensor  # from 0
+    test_inputs: Tensor
+    test_labels: Tensor
+    classes: int
+    mean: tuple[float, ...] = ()  # of pixels in [0, 1], by channel; empty for features
+    std: tuple[float, ...] = ()
+    further_tests: Mapping[str, Tensor] = field(default_factory=dict)  # modified test inputs, with the same labels
+    true_labels: Tensor | None = None  # of the training examples, if some of train_labels are known to be wrong
+    corrupted: "Corrupted | None" = None
+    # Further test sets, with images of the same classes in another style: images as bytes with their labels, or images
+    # in files. Like corrupted ones, they do not affect training.
+    shifted: Mapping[str, tuple[Tensor, Tensor] | TestSet] = field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        """Return a short hash of all examples and labels, in order, except corrupted and shifted ones."""
+        found = hashlib.sha256()
+        tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
+        truth = () if self.true_labels is None else (self.true_labels,)
+        for tensor in (*tensors, *self.further_tests.values(), *truth):
+            found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            found.update(tensor.cpu().contiguous().numpy().data)  # no copy, which may not fit into memory
+        return found.hexdigest()[:16]
+
+    def shuffle(self) -> "Labeled":
+        """Return the data set with its training examples in a fixed random order."""
+        order = torch.randperm(len(self.train_labels), generator=torch.Generator().manual_seed(0))
+        truth = None if self.true_labels is None else self.true_labels[order]
+        return replace(
+            self, train_inputs=self.train_inputs[order], train_labels=self.train_labels[order], true_labels=truth
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Corrupted:
+    """Corrupted test images, for further tests of a trained network; they do not affect training."""
+
+    severity: int  # from 1 to 5
+    images: Mapping[str, tuple[Tensor, Tensor]]  # images as bytes and their labels, by the name of the corruption
+
+
+def make_labeled(name: object, train: Arrays, test: Arrays, scale: Scale | None = None) -> Labeled:
+    """Check a data set, whose name is for errors, and number its classes: the sorted labels of training examples."""
+    _check(f"{name}: the training", *train)
+    _check(f"{name}: the test", *test)
+    classes, tensors = np.unique(train[1]), list[Tensor]()
+    if len(classes) < 2:
+        raise ValueError(f"{name}: all training examples are of one class, {classes[0]}; expected at least two.")
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise ValueError(f"{name}: test inputs of shape {test[0].shape} do not match training inputs {train[0].shape}.")
+    for inputs, labels in (train, test):
+        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        if (wrong := np.flatnonzero(classes[places] != labels)).size:
+            raise ValueError(f"{name}: the test label {labels[wrong[0]]} (example {wrong[0]}) is not in training.")
+        kept = inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32)
+        tensors += [torch.from_numpy(np.ascontiguousarray(kept)), torch.from_numpy(places.astype(np.int64))]
+    x, y, test_x, test_y = tensors
+    return Labeled(x, y, test_x, test_y, len(classes), *(scale or _measure_pixels(train[0])))
+
+
+def _check(what: str, inputs: Array, labels: Array) -> None:
+    is_image = inputs.dtype == np.uint8 and inputs.ndim == 4 and inputs.shape[1] in {1, 3}
+    is_known = is_image or (inputs.dtype.kind == "f" and inputs.ndim == 2 and bool(np.isfinite(inputs).all()))
+    if not is_known or not labels.size or labels.shape != inputs.shape[:1] or labels.dtype.kind not in "biuU":
+        raise ValueError(
+            f"{what} inputs are {inputs.dtype} of the shape {inputs.shape}, their labels {labels.dtype} of the shape "
+            f"{labels.shape}; expected N images as bytes (uint8), height × width with or without 1 or 3 channels, or "
+            "N × D features as finite floats, and N labels, integers or text."
+        )
+
+
+def _measure_pixels(inputs: Array) -> Scale:
+    """Return the mean and the standard deviation of pixels in [0, 1], from counts of the 256 values."""
+    shades, means, stds = np.arange(256) / 255, [], []
+    for channel in range(inputs.shape[1]) if inputs.dtype == np.uint8 else ():
+        counts = np.bincount(inputs[:, channel].ravel(), minlength=256)
+        means.append(float(np.average(shades, weights=counts)))
+        stds.append(float(np.sqrt(np.average((shades - means[-1]) ** 2, weights=counts))))
+    return tuple(means), tuple(std if std > 1e-6 else 1.0 for std in stds)  # a constant channel is left unscaled

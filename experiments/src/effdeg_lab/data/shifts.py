@@ -1,0 +1,187 @@
+"""ImageNet and five distribution shifts of it, in their usual layouts.
+
+Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from effdeg_lab.core.settings import suggest
+from effdeg_lab.data.image_files import list_images, read_rows
+from effdeg_lab.data.images import Crop, Images
+from effdeg_lab.data.layouts import Scale, find_shards
+
+SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
+"""The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
+
+
+@dataclass(frozen=True)
+class ImageNetClass:
+    """A class of ImageNet; its index in :func:`read_classes` is its number."""
+
+    wnid: str
+    name: str  # as in CLIP's prompts
+    in_r: bool
+    in_a: bool
+    objectnet: str  # the folder of ObjectNet that it counts as; empty if there is none
+
+
+@cache
+def read_classes() -> tuple[ImageNetClass, ...]:
+    """Read the 1,000 classes of ImageNet; the file says where they are from."""
+    text = resources.files("effdeg_lab.data").joinpath("imagenet_classes.tsv").read_text(encoding="utf-8")
+    _, *rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
+    return tuple(ImageNetClass(wnid, name, bool(r), bool(a), objectnet) for wnid, name, r, a, objectnet in rows)
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Images that models with ImageNet's 1,000 outputs are tested on."""
+
+    __test__ = False  # for pytest
+
+    name: str
+    images: Images
+    labels: Tensor  # the class of each image, an index into ``counts_as``
+    counts_as: tuple[tuple[int, ...], ...]  # for each class, the classes of ImageNet that count as it
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def project(self, logits: Tensor) -> Tensor:
+        """Restrict logits, N × 1,000, to the classes of this set; the largest counts where there are several."""
+        if logits.shape[-1] != len(read_classes()):
+            raise ValueError(f"{self.name} needs logits of ImageNet's 1,000 classes; given {tuple(logits.shape)}.")
+        longest = max(map(len, self.counts_as))
+        # Repeating a class does not change the largest.
+        places = [[*each, *each[:1] * (longest - len(each))] for each in self.counts_as]
+        return logits[..., torch.tensor(places, device=logits.device)].amax(-1)
+
+    def take(self, count: int) -> "TestSet":
+        """Return a part of the images, evenly spaced, so that all classes are covered alike."""
+        places = torch.linspace(0, len(self) - 1, min(count, len(self)), dtype=torch.float64).round().long()
+        images = Images([self.images.sources[place] for place in places.tolist()], self.images.crop, self.name)
+        return replace(self, images=images, labels=self.labels[places])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the images of a set are, and what its folders are called."""
+
+    places: tuple[str, ...]  # within the data folder
+    get_folder: Callable[[ImageNetClass], str] = lambda each: each.wnid  # of a class; empty if there is none
+    border: int = 0
+
+
+_LAYOUTS: Mapping[str, _Layout] = {
+    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")),
+    "imagenet": _Layout(("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val")),
+    "imagenet-v2": _Layout(("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2")),
+    "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
+    "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
+    "imagenet-sketch": _Layout(("sketch", "imagenet-sketch/sketch", "imagenet-sketch", "ImageNet-Sketch")),
+    # The published images have a red border, so that nobody trains on them by accident.
+    "objectnet": _Layout(
+        ("objectnet-1.0/images", "objectnet/images", "objectnet"), lambda each: each.objectnet, border=2
+    ),
+}
+
+
+def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
+    """Find ImageNet's validation images or one of its shifts in the data folder; images are decoded on access.
+
+    The name is ``imagenet``, ``imagenet-train``, or one of :data:`SHIFTS`. Classes are folders named by WordNet id; by
+    number for ImageNetV2 as published; or by ObjectNet's names, without those that match no class of ImageNet.
+    Validation images may also be ``imagenet/val-*.parquet`` or ``imagenet/validation-*.parquet``, as on the Hugging
+    Face hub, with ImageNet's class numbers as labels.
+
+    Raises:
+        FileNotFoundError: If there are no images, or none of a class.
+        ValueError: If the name is not known, or a folder is not that of a class.
+    """
+    if name not in _LAYOUTS:
+        raise ValueError(f"{name!r} is not a known test set. {suggest(name, [*_LAYOUTS])}")
+    layout = _LAYOUTS[name]
+    crop, members = replace(crop, border=layout.border), _find_members(layout)
+    places = [folder / place for place in layout.places]
+    root, tables = next((each for each in places if each.is_dir()), None), folder / "imagenet"
+    splits = ("validation", "val") if name == "imagenet" else ()
+    shards = [file for each in splits if any(tables.glob(f"{each}-*.parquet")) for file in find_shards(tables, each)]
+    if root is None and not shards:
+        raise FileNotFoundError(f"{name} was not found: expected {' or '.join(map(str, places))}.")
+    found = _read_folders(name, root, members) if root else _read_shards(shards)
+    labels = torch.tensor([label for _, label in found])
+    if missing := sorted({*range(len(members))} - {*labels.tolist()}):
+        names = [[*members][label] for label in missing[:3]]
+        raise FileNotFoundError(
+            f"{root or tables} has no images of {len(missing)} of the {len(members)} classes of {name}: "
+            f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
+        )
+    images = Images([source for source, _ in found], crop, name)
+    return TestSet(name, images, labels, tuple(members.values()))
+
+
+def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
+    """Find the shifts of ImageNet that are in the data folder, by name; missing ones are left out."""
+    present = (name for name in SHIFTS if any((folder / place).is_dir() for place in _LAYOUTS[name].places))
+    return {name: find_test_set(name, folder, crop) for name in present}
+
+
+def _find_members(layout: _Layout) -> dict[str, tuple[int, ...]]:
+    """Return the classes of ImageNet that count as each folder of a set, in the order of the folders' names."""
+    found = dict[str, tuple[int, ...]]()
+    for number, each in enumerate(read_classes()):
+        if folder := layout.get_folder(each):
+            found[folder] = (*found.get(folder, ()), number)
+    return dict(sorted(found.items()))
+
+
+def _read_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]]) -> list[tuple[Path | bytes, int]]:
+    labels = {folder: label for label, folder in enumerate(members)}
+    if name == "imagenet-v2":  # by number, where 10 does not come before 2
+        labels |= {str(label): label for label in range(len(members))}
+    folders = sorted(each for each in root.iterdir() if each.is_dir())
+    if name != "objectnet" and (unknown := [each for each in folders if each.name not in labels]):
+        raise ValueError(f"{unknown[0]} is not a class of {name}: expected folders such as {', '.join([*labels][:3])}.")
+    return [(each / file, labels[each.name]) for each in folders if each.name in labels for file in list_images(each)]
+
+
+def _read_shards(files: Sequence[Path]) -> list[tuple[Path | bytes, int]]:
+    found: list[tuple[Path | bytes, int]] = [(image, label) for file in files for image, _, label in read_rows(file)]
+    if wrong := [label for _, label in found if label not in range(len(read_classes()))]:
+        raise ValueError(f"{files[0].parent} has the label {wrong[0]}; expected numbers from 0 to 999.")
+    return found
+
+
+@torch.no_grad()
+def measure_accuracy(model: nn.Module, test_set: TestSet, scale: Scale, *, batch: int = 256, workers: int = 0) -> float:
+    """Return the share of a set's images whose class has the largest logit, among the set's own classes.
+
+    Args:
+        model: Takes normalized images and returns ImageNet's 1,000 logits; it is left as it was.
+        test_set: The images to measure the accuracy on.
+        scale: The mean and the standard deviation of pixels in [0, 1], by channel.
+        batch: Images per forward pass.
+        workers: Processes that decode images.
+    """
+    modes, device = [(each, each.training) for each in model.modules()], next(model.parameters()).device
+    mean, std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in scale)
+    model.eval()
+    right, start = 0, 0
+    try:
+        for images in DataLoader(test_set.images, batch_size=batch, num_workers=workers):
+            labels = test_set.labels[start : start + len(images)].to(device)
+            logits = model((images.to(device).float() / 255 - mean) / std)
+            right += int((test_set.project(logits).argmax(1) == labels).sum())
+            start += len(images)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    return right / start

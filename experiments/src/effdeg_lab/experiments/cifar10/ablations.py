@@ -1,0 +1,335 @@
+"""Variants of ED for ViT-Tiny on CIFAR-10: the paper's Tables 5 to 10, what ED costs, and checks of the setting."""
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from effdeg_lab.core.recipe import Method, Reported, StudyFigure
+from effdeg_lab.core.results import Difference, MethodRuns, Results
+from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, POOLED, SETTINGS, TUNING, WEIGHTS, make_recipe
+from effdeg_lab.show.columns import (
+    ROUGH,
+    format_degree,
+    format_price,
+    is_rough,
+    list_accuracies,
+    list_notes,
+    list_seeds,
+    list_values,
+    make_table,
+    measure_price,
+    read_degree,
+    tested_on,
+)
+from effdeg_lab.show.figures import Label, add_grid, label_points, open_figure
+from effdeg_lab.show.methods import Methods, list_all_scores
+from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The goal: most of the full gain, for little more than the time of a plain step.
+LIMIT, SHARE = 1.25, 0.95
+
+
+@dataclass(frozen=True)
+class Prices(Methods):
+    """Compares methods by the cost of a step, relative to the first method's, and by their share of the full gain.
+
+    The claim: the most accurate method that takes at most 1.25 times the plain step keeps 95% of the full gain.
+
+    Attributes:
+        full: The method whose gain over the first is the full gain.
+    """
+
+    full: str = field(kw_only=True)
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge whether the best cheap method keeps enough of the full gain, paired by seed where possible."""
+        best, full = _find_best(results), results.find(self.full)
+        whole = results.difference(full)
+        if whole is None:
+            return Verdict("not decided")
+        if best is None or not self._full_gain(results):
+            return Verdict("not decided", f"gain of “{full.method.title}”, points", 100 * whole.value)
+        plain, most = (each.values("test_accuracy") for each in (results.methods[0], full))
+        wanted = (plain + SHARE * (most - plain)).dropna()
+        if wanted.empty:  # they share no seed
+            return Verdict("not decided")
+        short = Difference.of(dict(100 * best.values("test_accuracy")), dict(100 * wanted))
+        quantity = f"{best.method.title} over {SHARE:.0%} of the gain, points"
+        return judge(quantity, short.value, short.interval, above=0.0)
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the methods by the price of their step, and their other scores."""
+        methods = sorted(results.methods, key=lambda each: _price(results, each))
+        best, whole, rough = _find_best(results), self._full_gain(results), is_rough(results)
+        gains = [results.difference(each) for each in methods]
+        columns = {
+            "": [f"{each.method.title} ★" if each is best else each.method.title for each in methods],
+            "step": [format_price(measure_price(results, each)) for each in methods],
+            **list_accuracies(results, methods),
+            "share of the full gain": [f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains],
+            "ED": [format_degree(read_degree(each)) for each in methods],
+            "values": [list_values(results, each) for each in methods],
+            **list_seeds(results, methods),
+        }
+        full = f"The full gain is that of “{results.find(self.full).method.title}”."
+        star = f"★ The most accurate at {LIMIT} times the plain step or less."
+        notes = [full, *([star] if best else []), *list_notes(results), *([ROUGH] if rough else [])]
+        bold = [(methods.index(best), column) for column in range(4)] if best and not rough else []
+        return [make_table(f"By price: {results.heading}", columns, notes, bold), *list_all_scores(results)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot accuracy against price."""
+        if len(results.done) < 2 or measure_price(results, results.methods[0]) is None:
+            return []
+        tested = tested_on(results).capitalize()
+        caption = (
+            f"{tested} accuracy against the price of a step. Dotted: {LIMIT} plain steps, {SHARE:.0%} of the gain."
+        )
+        return [StudyFigure("prices", caption, lambda theme: self._plot(results, theme))]
+
+    def _full_gain(self, results: Results) -> float | None:
+        """Return the full gain; None if there is none, or only one seed, which does not show how much is chance."""
+        whole = results.difference(results.find(self.full))
+        return whole.value if whole and whole.interval and whole.value > 0 else None
+
+    def _plot(self, results: Results, theme: str) -> "Figure":
+        best, plain, whole = _find_best(results), results.methods[0], self._full_gain(results)
+        with open_figure(theme, (11, 5.6)) as (look, figure):
+            axes = figure.subplots()
+            labels = []
+            for each in (each for each in results.done if _price(results, each) < math.inf):
+                color = look.ink if each is plain else look.complex if each is best else look.simple
+                labels.append(Label(each.method.title, _price(results, each), 100 * _accuracy(each), color))
+                std = 100 * each.values("test_accuracy").std()
+                axes.errorbar(labels[-1].x, labels[-1].y, std, fmt="o", ms=7, color=color, elinewidth=1)
+            axes.axvline(LIMIT, color=look.ink, ls=":", lw=1)
+            if whole:
+                axes.axhline(100 * (_accuracy(plain) + SHARE * whole), color=look.ink, ls=":", lw=1)
+            axes.set(title=f"{tested_on(results)} accuracy, %", xlabel="time of a step, in plain steps")
+            axes.margins(0.12)
+            add_grid(axes, look)
+            label_points(axes, labels)
+        return figure
+
+
+def _price(results: Results, each: MethodRuns) -> float:
+    price = measure_price(results, each)
+    return math.inf if price is None else price
+
+
+def _accuracy(each: MethodRuns) -> float:
+    return float(each.values("test_accuracy").mean())
+
+
+def _find_best(results: Results) -> MethodRuns | None:
+    """Find the most accurate method within the limit, except the first."""
+    cheap = [each for each in results.done if _price(results, each) <= LIMIT and each is not results.methods[0]]
+    return max(cheap, key=_accuracy, default=None)
+
+
+RANDOM_PIXELS = {**ED, "ends": "random-pixels", "anchor": "none"}
+
+
+FINE = {**ED, "nodes": 15, "degree": 14, "weight": 2.0}
+
+
+PRECISE = {"regularizer": "ed", "weight": 2.0, "nodes": 15, "degree": 7, "pairs": 1.0, "sampling": "chebyshev"}
+
+
+def _make_method(nodes: int, weight: float) -> Method:
+    changes = {**ED, "nodes": nodes, "degree": nodes - 1, "weight": weight}
+    return Method(f"{nodes}-nodes-{weight:g}", f"ED, {nodes} nodes, λ = {weight:g}", changes)
+
+
+THREE: dict[str, Any] = {"nodes": 3, "degree": 2}
+
+
+def _change_ed(name: str, title: str, **changes: Any) -> Method:
+    """Make a variant of ED with a weight of its own: fewer nodes, pairs or steps need more, higher degrees less."""
+    tune = {"weight": (2.0, 7.0, 20.0)} if changes.get("degree", 3) > 3 else WEIGHTS
+    return Method(name, title, {**ED, **changes}, tune=tune)
+
+
+RECIPES = (
+    make_recipe(
+        name="cifar10-random-pixels",
+        title="ED along paths between images of noise",
+        paper="Tables 5 and 10, appendix C.1",
+        expects="Between images of noise instead of examples, ED gains nothing over the baseline.",
+        cost="5 min per plain run on one H200, 8.5 with ED, 12 with ED on random pixels",
+        study=Methods(candidate="ed"),
+        methods=(
+            Method("plain", "Baseline", PLAIN, Reported(87.80, 1.17)),
+            Method("ed", "ED", ED, Reported(90.18, 0.14)),
+            Method("random-pixels", "ED (random pixels)", RANDOM_PIXELS, Reported(87.31, 0.80)),
+        ),
+        departs=(
+            f"{DEPARTS} Table 5 has ED's precise configuration (90.82 ± 0.11), and so probably random pixels; here "
+            "both are the efficient one, ED with its number of Table 10. Noise has no labels, and the paper does not "
+            "say what anchors its paths: here the network's own outputs."
+        ),
+        equal_time="ed",
+    ),
+    make_recipe(
+        name="cifar10-basis",
+        title="ED by other polynomials",
+        paper="Table 6, appendix C.2",
+        expects="Chebyshev and Legendre polynomials do equally well.",
+        cost="8 min per run on one H200",
+        methods=(
+            Method("chebyshev", "Chebyshev", ED, Reported(90.18, 0.14)),
+            Method("legendre", "Legendre", {**ED, "basis": "legendre"}, Reported(89.89, 1.29)),
+        ),
+    ),
+    make_recipe(
+        name="cifar10-layers",
+        title="ED along paths at a layer",
+        paper="Table 7, appendix C.3",
+        expects="ED helps at every layer, most at the inputs and less at later layers.",
+        cost="5 min per plain run on one H200, 8.5 with ED at the inputs, 15 at a layer",
+        study=Methods(candidate="input"),
+        methods=(
+            Method("plain", "Baseline", PLAIN, Reported(86.49)),
+            Method("input", "Input", ED, Reported(89.99)),
+            Method("embedding", "Embedding", {**ED, "at": "embed"}, Reported(88.92)),
+            Method("block-1", "After block 1", {**ED, "at": "blocks.0"}, Reported(88.18)),
+        ),
+        departs=(
+            f"{DEPARTS} The paper gives no spread and does not name the configuration: here it is the efficient one, "
+            "with the same weight at every layer."
+        ),
+    ),
+    make_recipe(
+        name="cifar10-sampling",
+        title="Where ED samples its paths",
+        paper="Table 8, appendix C.4",
+        expects="At low degree all samplings do well; at high degree uniform nodes are unstable and lose 12 points.",
+        cost="8 min per run with 4 nodes on one H200, 26 with 15 nodes",
+        methods=(
+            Method("cosine-4", "4 nodes, degree 3: cosine", ED, Reported(89.99)),
+            Method("chebyshev-4", "4 nodes, degree 3: Chebyshev", {**ED, "sampling": "chebyshev"}, Reported(89.47)),
+            Method("uniform-4", "4 nodes, degree 3: uniform", {**ED, "sampling": "uniform"}, Reported(89.23)),
+            Method("cosine-15", "15 nodes, degree 14: cosine", FINE, Reported(89.90)),
+            Method(
+                "chebyshev-15", "15 nodes, degree 14: Chebyshev", {**FINE, "sampling": "chebyshev"}, Reported(90.40)
+            ),
+            Method("uniform-15", "15 nodes, degree 14: uniform", {**FINE, "sampling": "uniform"}, Reported(78.42)),
+        ),
+        departs=(
+            f"{DEPARTS} The paper gives no spread and names neither weight nor pairs: here 15 nodes have the weight "
+            "of its precise configuration, 2, and there are half as many paths as examples. Its uniform nodes are not "
+            "defined: here they are equispaced, both ends included."
+        ),
+    ),
+    make_recipe(
+        name="cifar10-components",
+        title="ED on principal components of the outputs",
+        paper="Table 9, appendix C.5",
+        expects="Two or three components do as well as all outputs; a single one loses a point.",
+        cost="8 min per run on one H200",
+        methods=(
+            Method("none", "No PCA", ED, Reported(89.99)),
+            Method("3", "3 components", {**ED, "components": 3}, Reported(89.84)),
+            Method("2", "2 components", {**ED, "components": 2}, Reported(89.90)),
+            Method("1", "1 component", {**ED, "components": 1}, Reported(88.75)),
+        ),
+        departs=(
+            f"{DEPARTS} The paper gives no spread. The mean over few components is larger than that over 10 outputs, "
+            "so the same weight has more effect; the paper does not say whether it changed the weight, and here it is "
+            "kept."
+        ),
+    ),
+    make_recipe(
+        name="cifar10-configurations",
+        title="ED's precise configuration against its efficient one",
+        paper="Table 10, appendix F.1",
+        expects="The precise configuration is 0.64 points better, and costs much more.",
+        cost="8 min per efficient run on one H200, 50 per precise run",
+        methods=(
+            Method("efficient", "Efficient (4 nodes, degree 3)", ED, Reported(90.18, 0.14)),
+            Method("precise", "Precise (15 nodes, degree 7)", PRECISE, Reported(90.82, 0.11)),
+        ),
+    ),
+    make_recipe(
+        name="cifar10-sensitivity",
+        title="How much ED's weight and nodes matter",
+        paper="none; the setting of Table 10",
+        expects="No such experiment: the paper has a weight of 7 with 4 nodes, and of 2 with 15.",
+        cost="1 min per plain run on one H200, 1.7 with ED",
+        settings=replace(SETTINGS, epochs=60, measure_every=0),
+        study=Methods(candidate="4-nodes-7"),
+        methods=(
+            Method("plain", "Baseline", PLAIN),
+            *(_make_method(nodes, weight) for nodes, weight in product((4, 3), (1.0, 3.0, 7.0, 15.0, 30.0))),
+        ),
+        departs=f"{DEPARTS} Runs have 60 epochs, not 300. The paper has 4 nodes with λ = 7 only.",
+        seeds=(0,),
+    ),
+    make_recipe(
+        name="cifar10-learning-rate",
+        title="Learning rates of ViT-Tiny, with and without gradient clipping",
+        paper="Appendix F.1 (its setting)",
+        expects="The paper trains at 0.005, reports no other rate, and does not mention clipping.",
+        cost="1 min per plain run on one H200, 1.5 with ED",
+        settings=replace(SETTINGS, epochs=60, warm_up_epochs=10, held_out=5000, measure_every=0),
+        methods=tuple(
+            Method(f"{name}-{rate}{suffix}", f"{title}, lr {rate}, {words}", {**changes, "lr": rate, "clip": clip})
+            for name, title, changes in (("plain", "Baseline", PLAIN), ("ed", "ED", ED))
+            for rate in (0.001, 0.005)
+            for clip, suffix, words in ((1.0, "", "clipped"), (None, "-no-clip", "not clipped"))
+        ),
+        departs=(
+            "Accuracies are on 5,000 held-out training images. Runs are shorter than those that the learning rate is "
+            "used for, but warm-up takes the paper's 10 epochs. Clipped gradients have a norm of at most 1."
+        ),
+        seeds=(0,),
+    ),
+    make_recipe(
+        name="cifar10-cost",
+        title="What ED costs, and what it could cost",
+        paper="Appendix G",
+        expects="An epoch takes 9.75 s with the efficient configuration and 6.14 s without: 1.59 times as long.",
+        cost="5 min per plain run on one H200, 5.5 to 15 with ED",
+        study=Prices(full="ed"),
+        methods=(
+            Method("plain", "Baseline", PLAIN),
+            _change_ed("ed", "ED: 4 nodes, degree 3, pairs ½ batch"),
+            *(
+                _change_ed(f"nodes-{nodes}", f"{nodes} nodes, degree {nodes - 1}", nodes=nodes, degree=nodes - 1)
+                for nodes in (3, 5, 6, 7, 8)
+            ),
+            _change_ed("pairs-eighth", "pairs ⅛ batch", pairs=0.125),
+            _change_ed("pairs-quarter", "pairs ¼ batch", pairs=0.25),
+            _change_ed("pairs-all", "pairs 1 batch", pairs=1.0),
+            _change_ed("every-2", "every 2nd step", every=2),
+            _change_ed("every-4", "every 4th step", every=4),
+            _change_ed("start-half", "in the second half", start=0.5),
+            _change_ed("nodes-3-pairs-quarter", "3 nodes, pairs ¼ batch", **THREE, pairs=0.25),
+            _change_ed("nodes-3-every-2", "3 nodes, every 2nd step", **THREE, every=2),
+            _change_ed("nodes-3-start-half", "3 nodes, in the second half", **THREE, start=0.5),
+            _change_ed("pairs-quarter-start-half", "pairs ¼ batch, in the second half", pairs=0.25, start=0.5),
+        ),
+        departs=f"{DEPARTS} Only the first two methods are in the paper.",
+        tuning=TUNING,
+        equal_time="ed",
+    ),
+    make_recipe(
+        name="cifar10-fused",
+        title="Our kernels against PyTorch's",
+        paper="none; a check of the engine",
+        expects="The same accuracy, to within one point.",
+        cost="0.3 min per run on one H200",
+        settings=replace(POOLED, epochs=30, measure_every=0),
+        study=Methods(candidate="fused", within=1.0),
+        methods=(
+            Method("pytorch", "PyTorch's kernels", {**PLAIN, "fused": False}),
+            Method("fused", "our kernels", {**PLAIN, "fused": True}),
+        ),
+        departs="These are plain runs of cifar10-contest, with 30 epochs instead of 300.",
+    ),
+)

@@ -1,0 +1,208 @@
+"""Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from effdeg_lab.core.recipe import Method, Study, StudyFigure
+from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.core.runs import Run
+from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
+from effdeg_lab.show.columns import (
+    format_difference,
+    format_points,
+    format_price,
+    list_seeds,
+    make_table,
+    measure_price,
+    read_curve,
+    tested_on,
+)
+from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
+from effdeg_lab.show.methods import judge_difference
+from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.verdicts import Verdict, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAST, BEST = "test_accuracy", "best_test_accuracy"
+AREA_UNDER_MARGIN = "area_under_margin"
+SCORES = {
+    "loss": "loss",
+    "margin": "margin",
+    "nearby": "probability nearby",
+    "degree": "ED",
+    "degree_within_label": "ED within a label",
+    "degree_of_label": "ED within a label, anchored",
+    "mean_loss": "loss, mean over epochs",
+    AREA_UNDER_MARGIN: "area under the margin",
+    "mean_nearby": "probability nearby, mean over epochs",
+    "mean_degree": "ED, mean over epochs",
+    "mean_degree_within_label": "ED within a label, mean over epochs",
+    "mean_degree_of_label": "ED within a label, anchored, mean over epochs",
+}
+"""The scores of labels, by their names in summaries."""
+
+
+class NoisyLabels(Study):
+    """Compares methods that are trained with wrong labels, and scores that should find these labels.
+
+    The recipe's grid has the label sets, as ``data``. The claim is that ED is more accurate at the end of training
+    than the best of the other methods, on every label set.
+    """
+
+    needs: ClassVar[str | None] = LAST
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the lead of ED over the best other method, on every label set."""
+        by_data, parts = _split(results), list[Verdict]()
+        for part in by_data.values():
+            ed = part.find("ed")
+            others = [each for each in part.done if each is not ed]
+            if not ed.runs or not others:
+                parts.append(Verdict("not decided"))
+                continue
+            best = max(others, key=lambda each: float(each.values(LAST).mean()))
+            parts.append(judge_difference(part, ed, best, above=0.0))
+        missing = {*results.recipe.grid.get("data", ())} - by_data.keys()
+        return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
+        parts = _split(results)
+        accuracies = [_list_accuracies(part) for part in parts.values()]
+        areas = [_list_areas(each.method.name, parts) for each in results.done]
+        return accuracies + [table for table in areas if table is not None]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot accuracy during training, which falls when wrong labels are learned."""
+        parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
+        if not parts:
+            return []
+        caption = f"Accuracy on {tested_on(results)} images during training with wrong labels."
+        caption += "" if len(results.seeds) == 1 else " Thin lines are single seeds."
+        return [StudyFigure("accuracy", caption, lambda theme: _plot_accuracies(parts, theme))]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy at the end and, if known, that of the best epoch."""
+        last, best = 100 * run.value(LAST), 100 * run.value(BEST)
+        return f"{last:.2f}%" + (f" (best epoch {best:.2f}%)" if best >= 0 else "")
+
+
+def _split(results: Results) -> dict[str, Results]:
+    """Return the results on each label set, by its name."""
+    data = str(results.recipe.settings.to_dict()["data"])
+    return {part.point or data: part for part in results.split()}
+
+
+def _list_accuracies(results: Results) -> Table:
+    methods, first = results.methods, results.methods[0].method.title
+    share = next((each.spread("wrong_share") for each in results.done), None)
+    columns = {"": [each.method.title for each in methods]}
+    bold = frozenset[tuple[int, int]]()
+    for title, key in (("last", LAST), ("best", BEST)):
+        spreads = [each.spread(key) for each in methods]
+        bold |= bold_largest(spreads, len(columns))
+        absent = [each.state if key == LAST else NOTHING for each in methods]
+        columns[f"{title} epoch, %"] = list(map(format_points, spreads, absent))
+        differences = [results.difference(each, key=key) for each in methods]
+        columns[f"{title}: against {first}"] = list(map(format_difference, differences))
+    columns["training, %"] = [format_points(each.spread("train_accuracy")) for each in methods]
+    columns["step"] = [format_price(measure_price(results, each)) for each in methods]
+    wrong = f" ({100 * share.mean:.1f}% of the labels wrong)" if share else ""
+    notes = [
+        f"Accuracies on {tested_on(results)} images, those of training on the given labels; ±: standard deviation over "
+        "seeds. Differences have 95% intervals; * excludes zero.",
+        f"The best epoch is chosen on the {tested_on(results)} images, as the literature reports it.",
+        *results.failures,
+    ]
+    return make_table(f"Accuracy{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
+
+
+def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
+    """Tabulate how well scores find wrong labels with the networks of one method; None if none were scored."""
+    scored = {name: each for name, part in parts.items() if _read_area(each := part.find(method), AREA_UNDER_MARGIN)}
+    if not scored:
+        return None
+    columns, bold = {"": list(SCORES.values())}, frozenset[tuple[int, int]]()
+    for name, each in scored.items():
+        areas = [_read_area(each, score) for score in SCORES]
+        bold |= bold_largest(areas, len(columns))
+        columns[name] = list(map(format_points, areas))
+        columns[f"against the area, {name}"] = [
+            format_difference(_compare(each, score) if area else None)
+            for score, area in zip(SCORES, areas, strict=True)
+        ]
+    trained = next(iter(scored.values())).method.title
+    title = f"Which score finds wrong labels, by networks trained with {trained}: AUROC, %"
+    notes = [
+        "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
+        "scores are those of the last epoch.",
+        "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
+        "with the given label at the example. Probability nearby: that of the label at the first points of these "
+        "paths, without degrees.",
+        "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
+        "intervals; * excludes zero.",
+    ]
+    return make_table(title, columns, notes, bold)
+
+
+def _read_area(each: MethodRuns, score: str) -> Spread | None:
+    return each.spread(f"wrong_labels.{score}")
+
+
+def _compare(each: MethodRuns, score: str) -> Difference | None:
+    """Compare a score with the area under the margin on the same networks."""
+    found = [dict(each.values(f"wrong_labels.{name}")) for name in (score, AREA_UNDER_MARGIN)]
+    return None if score == AREA_UNDER_MARGIN else Difference.of(*found)
+
+
+def _has_curves(results: Results) -> bool:
+    return any(read_curve(each, "epoch", LAST) is not None for each in results.done)
+
+
+def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> "Figure":
+    with open_figure(theme, (5.2 * len(parts), 3.9)) as (look, figure):
+        for axes, (name, results) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
+            labels, lowest = list[Label](), list[float]()
+            styles = styles_of(results.recipe, theme)
+            for each in results.done:
+                if (curve := read_curve(each, "epoch", LAST)) is None:
+                    continue
+                style = styles[each.method.name]
+                mean = plot_seeds(axes, curve * (1, 100), style)
+                x, y = mean[-1]
+                labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
+                lowest.append(float(mean[len(mean) // 2 :, 1].min()))
+            # Show the fall after the best epoch, not the rise from nothing.
+            axes.set_ylim(max(axes.get_ylim()[0], min(lowest) - 0.5 * (axes.get_ylim()[1] - min(lowest)) - 1))
+            axes.set(title=f"{tested_on(results)} accuracy, %: {name}", xlabel="epoch")
+            add_grid(axes, look)
+            label_ends(axes, labels)
+    return figure
+
+
+RECIPES = (
+    make_recipe(
+        name="cifar10-noisy-labels",
+        title="CIFAR-10 with people's labels, up to 40% of them wrong",
+        paper="not in the paper",
+        expects="In small trials with 36% wrong labels, mixup is most accurate, and ED has the best likelihood.",
+        cost="10 s per run on one H200",
+        settings=SETTINGS.change({"data": "cifar10n-worst", "evaluate_every": 3, "suspect": 5000}),
+        study=NoisyLabels(),
+        methods=(
+            Method("plain", "Plain", {"regularizer": "plain"}),
+            Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}),
+            Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}),
+            Method("regmixup", "RegMixup", {"regularizer": "regmixup", "alpha": 10.0, "ramp": 0.0, "epochs": 17}),
+            Method("ed", "ED", ED),
+            Method("ed-self", "ED, own ends", {**ED, "anchor": "self", "weight": 2.0}),
+        ),
+        departs=(
+            "ResNet-9 in equal time: that of 30 plain epochs. Nothing is tuned, as there are no clean images to tune "
+            "on: mixup and CutMix have α = 1, RegMixup 10, and ED the paper's weight of 7, or 2 with own ends."
+        ),
+        grid={"data": ("cifar10n-aggregate", "cifar10n-random1", "cifar10n-worst")},
+    ),
+)

@@ -1,0 +1,310 @@
+"""ED and its relatives: where is a method that is built on ED ahead of the best one that is not?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from effdeg_lab.core.recipe import Method, Recipe, StudyFigure
+from effdeg_lab.core.results import Difference, MethodRuns, Results
+from effdeg_lab.engine import Training, check_training, train
+from effdeg_lab.show.columns import tested_on
+from effdeg_lab.show.figures import Label, add_grid, label_ends, name_rows, open_figure, styles_of
+from effdeg_lab.show.methods import Methods
+from effdeg_lab.show.probabilities import MEASURES, Measure, find_best
+from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.verdicts import Verdict, Word, judge
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Plotted along an axis of the grid: accuracy, and likelihood after scaling.
+_ALONG = (MEASURES[0], MEASURES[2])
+_AXIS_TITLES = {"labeled": "labeled training examples"}
+
+
+@dataclass(frozen=True)
+class Relatives(Methods):
+    """Compares methods that are built on ED with all others, in accuracy, probabilities and shifts.
+
+    The claim is that the best method with ED is ahead of the best without in at least one of these, at one or more
+    points of the grid, with an interval above zero that is corrected for the number of comparisons.
+    """
+
+    with_ed: tuple[str, ...] = field(kw_only=True)  # the methods that are built on ED
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the clearest lead of ED, with intervals that hold for all comparisons at once."""
+        pairs = [
+            (part, measure, *pair)
+            for part in results.split()
+            for measure in MEASURES
+            if (pair := self._find_best(part, measure))
+        ]
+        found = [_judge(*pair, comparisons=len(pairs)) for pair in pairs]
+        return max(found, key=_rank, default=Verdict("not decided"))
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the map, then accuracies, costs and scores at every point of the grid."""
+        parts = results.split()
+        own = [table for part in parts for table in super(Relatives, self).tables(part)]
+        return [*self._map_leads(parts), *own]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot scores along the grid and the leads of ED, then accuracy during training and all scores by point."""
+        parts = results.split()
+        own = [(part, figure) for part in parts for figure in super(Relatives, self).figures(part)]
+        if len(parts) > 1:
+            own = [(part, _rename(figure, part.point)) for part, figure in own]
+        return [*self._draw_along(parts), *self._draw_leads(parts), *(figure for _, figure in own)]
+
+    def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
+        """Return the best method with ED and the best without; None if either is missing."""
+        scored = [each for each in results.done if each.spread(measure.key)]
+        ours = [each for each in scored if each.method.name in self.with_ed]
+        others = [each for each in scored if each.method.name not in self.with_ed]
+        return (find_best(measure, ours), find_best(measure, others)) if ours and others else None
+
+    def _name_others(self, results: Results) -> list[str]:
+        return [each.name for each in results.recipe.methods if each.name not in self.with_ed]
+
+    def _draw_along(self, parts: list[Results]) -> list[StudyFigure]:
+        """Plot scores against the axis of the grid; no figure if it has several axes or one without numbers."""
+        axes = list(parts[0].recipe.grid.items())
+        if len(parts) < 2 or len(axes) > 1 or not all(isinstance(value, int | float) for value in axes[0][1]):
+            return []
+        caption = (
+            f"{tested_on(parts[0]).capitalize()} accuracy, and negative log-likelihood after temperature scaling. "
+            "Methods with ED have colors. Small dots are single seeds."
+        )
+        name = axes[0][0]
+        return [StudyFigure(f"by-{name}", caption, lambda theme: self._plot_along(name, parts, theme))]
+
+    def _plot_along(self, axis: str, parts: list[Results], theme: str) -> "Figure":
+        recipe = parts[0].recipe
+        styles = styles_of(recipe, theme, self._name_others(parts[0]))
+        with open_figure(theme, (11, 4.4)) as (look, figure):
+            for axes, measure in zip(figure.subplots(1, 2), _ALONG, strict=True):
+                labels = []
+                for method in recipe.methods:
+                    found = [(part.find(method.name), part) for part in parts]
+                    done = [(each, _read_axis(part, axis)) for each, part in found if each.spread(measure.key)]
+                    style, scores = styles[method.name], [each.values(measure.key) / measure.unit for each, _ in done]
+                    for (_, place), seeds in zip(done, scores, strict=True):
+                        axes.plot([place] * len(seeds), seeds, "o", ms=3, color=style.color, alpha=0.45, mew=0)
+                    if done:
+                        places, means = [place for _, place in done], [float(seeds.mean()) for seeds in scores]
+                        axes.plot(places, means, color=style.color, lw=1.7, ls=style.line)
+                        labels.append(Label(method.title, places[0], means[0], style.color))
+                axes.set_xscale("log")
+                ticks = [_read_axis(part, axis) for part in parts]
+                axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+                axes.minorticks_off()
+                axes.invert_xaxis()  # labels are at the end where methods differ most, that of the smallest values
+                axes.set(title=measure.title, xlabel=_AXIS_TITLES.get(axis, axis))
+                add_grid(axes, look)
+                label_ends(axes, labels)
+        return figure
+
+    def _draw_leads(self, parts: list[Results]) -> list[StudyFigure]:
+        """Plot the lead of every method with ED over the best without; no figure if there is nothing to compare."""
+        if not any(self._find_best(part, measure) for part in parts for measure in MEASURES):
+            return []
+        caption = (
+            "How far each method with ED is ahead of the best without it: the mean over seeds, with a 95% interval "
+            "paired by seed, which may go on beyond the panel. To the right of the line ED is better; a filled dot has "
+            "all of its interval there."
+        )
+        return [StudyFigure("leads", caption, lambda theme: self._plot_leads(parts, theme))]
+
+    def _plot_leads(self, parts: list[Results], theme: str) -> "Figure":
+        ours = [each for each in parts[0].recipe.methods if each.name in self.with_ed]
+        rows = [(part, each) for part in parts for each in ours if part.find(each.name).runs]
+        titles = [f"{each.title} · {part.point}" if len(parts) > 1 else each.title for part, each in rows]
+        styles = styles_of(parts[0].recipe, theme, self._name_others(parts[0]))
+        with open_figure(theme, (11, 1.6 + 0.46 * len(rows))) as (look, figure):
+            grid = figure.subplots(2, 4)
+            for axes, measure in zip(chain(*grid), MEASURES, strict=True):
+                best = {part.point: pair[1] for part in parts if (pair := self._find_best(part, measure))}
+                shown = [
+                    (place, styles[each.name].color, find_lead(measure, part.find(each.name), best[part.point]))
+                    for place, (part, each) in enumerate(rows)
+                    if part.point in best and part.find(each.name).spread(measure.key)
+                ]
+                _plot_panel(axes, shown, look.ground)
+                axes.axvline(0, color=look.ink, ls=":", lw=1)
+                name_rows(axes, look, titles)
+                axes.tick_params(labelleft=axes in grid[:, 0])
+                axes.set(title=measure.title)
+        return figure
+
+    def _map_leads(self, parts: list[Results]) -> list[Table]:
+        rows, bold = list[tuple[str, ...]](), set[tuple[int, int]]()
+        for part in parts:
+            for measure in MEASURES:
+                pair = self._find_best(part, measure)
+                if pair is None:
+                    continue
+                lead = find_lead(measure, *pair)
+                if lead.interval and lead.interval[0] > 0:
+                    bold.add((len(rows), 5))
+                values = [measure.write(each.spread(measure.key)) for each in reversed(pair)]
+                names = [each.method.title for each in reversed(pair)]
+                where = [part.point] if len(parts) > 1 else []
+                cells = [cell for each in zip(names, values, strict=True) for cell in each]
+                rows.append((", ".join([measure.title, *where]), *cells, format_lead(lead)))
+        if not rows:
+            return []
+        head = ("", "best without ED", "", "best with ED", " ", "lead of ED")
+        notes = (
+            f"On {tested_on(parts[0])} examples. A lead is positive where ED is better, with a 95% interval, paired by "
+            "seed; bold where that is above zero. Both methods were chosen by the means that are compared, and there "
+            f"are {len(rows)} comparisons: one in forty would come out bold by chance.",
+        )
+        return [Table("Where ED is ahead", head, tuple(rows), notes, frozenset(bold))]
+
+
+def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons: int = 1) -> Difference:
+    """Return how much better a method is than another, in the measure's unit."""
+    sign = 1 if measure.higher_is_better else -1
+    values = (dict(sign * each.values(measure.key) / measure.unit) for each in (one, other))
+    return Difference.of(*values, comparisons=comparisons)
+
+
+def _rename(figure: StudyFigure, point: str) -> StudyFigure:
+    """Add the point of the grid that a figure shows to its name and caption."""
+    return replace(figure, name=f"{figure.name}-{point.replace(' ', '-')}", caption=f"{point}: {figure.caption}")
+
+
+def _read_axis(results: Results, axis: str) -> float:
+    """Return the value of the grid's axis at the point of these results."""
+    found: float = next(each.runs[0].settings[axis] for each in results.done)
+    return found
+
+
+def _plot_panel(axes: "Axes", shown: Sequence[tuple[int, str, Difference]], ground: str) -> None:
+    """Plot leads by row; the means set the limits, because intervals from two seeds are very wide."""
+    ends = np.array([0.0, *(lead.value for *_, lead in shown)])
+    reach = 0.35 * float(np.ptp(ends)) or 1.0
+    axes.set_xlim(ends.min() - reach, ends.max() + reach)
+    for place, color, lead in shown:
+        ahead = lead.interval is not None and lead.interval[0] > 0
+        axes.plot(lead.interval or (), [place] * 2 if lead.interval else (), color=color, lw=1.4, alpha=0.7)
+        axes.plot(lead.value, place, "o", ms=6, color=color, mfc=color if ahead else ground)
+
+
+def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns, *, comparisons: int) -> Verdict:
+    lead = find_lead(measure, one, other, comparisons)
+    where = f" ({results.point})" if results.point else ""
+    of_many = f" (interval for {comparisons} comparisons)" if comparisons > 1 else ""
+    quantity = f"{measure.title}{where}, lead of {one.method.title} over {other.method.title}{of_many}"
+    return judge(quantity, lead.value, lead.interval, above=0.0)
+
+
+def _rank(verdict: Verdict) -> tuple[int, float]:
+    """Sort by the verdict, then by the lower end of the interval, in widths of the interval."""
+    low, high = verdict.interval or (-math.inf, math.inf)
+    return get_args(Word).index(verdict.word), low / (high - low) if math.isfinite(low) else low
+
+
+def format_lead(lead: Difference) -> str:
+    """Write a lead with its interval."""
+    if lead.interval is None:
+        return f"{lead.value:+.3g}" if lead.value else NOTHING
+    return f"{lead.value:+.3g} ({lead.interval[0]:+.3g} to {lead.interval[1]:+.3g})"
+
+
+SETTINGS = Training(
+    data="cifar10",
+    model="resnet9",
+    epochs=30,
+    batch=512,
+    optimizer="sgd",
+    lr=0.2,
+    weight_decay=5e-4,
+    warm_up=0.15,
+    clip=None,
+    augment="crop-flip",
+    evaluate_every=10,
+    measure_paths=200,
+    measure_nodes=64,
+)
+make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training)
+
+# Epochs are such that all methods take equally long: a step runs 512 images plain, and 1,024 with ED and 4 nodes.
+ED: dict[str, Any] = {"regularizer": "ed", "weight": 7.0, "epochs": 17}
+THREE: dict[str, Any] = {**ED, "nodes": 3, "degree": 2}
+ON_POINTS: dict[str, Any] = {**THREE, "weight": 2.0, "pairs": 1.0, "epochs": 30}
+ALPHAS = {"alpha": (0.2, 0.5, 1.0)}
+WEIGHTS, SMALLER_WEIGHTS = {"weight": (2.0, 7.0, 20.0)}, {"weight": (0.7, 2.0, 7.0)}
+
+
+RECIPES = (
+    make_recipe(
+        name="cifar10-relatives",
+        title="ED and its relatives in equal time",
+        paper="not in the paper, which compares with mixup alone",
+        expects=(
+            "In small trials, mixup and CutMix are ahead of ED in accuracy; ED may be ahead in likelihood or "
+            "calibration, before temperature scaling."
+        ),
+        cost="10 s per run on one H200, 3 min to tune",
+        study=Relatives(with_ed=("ed", "ed-3", "ed-self", "ed-free", "ed-swapped", "mixup-ed", "cutmix-ed")),
+        methods=(
+            Method(
+                "plain",
+                "Plain",
+                {"regularizer": "plain", "weight_decay": 5e-4},
+                tune={"weight_decay": (2.5e-4, 5e-4, 1e-3)},
+            ),
+            Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),
+            Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}, tune=ALPHAS),
+            Method(
+                "regmixup",
+                "RegMixup",
+                {"regularizer": "regmixup", "alpha": 10.0, "ramp": 0.0, "epochs": 17},
+                tune={"alpha": (1.0, 10.0, 20.0)},
+            ),
+            Method(
+                "brier-mixup",
+                "Brier mixup",
+                {"regularizer": "regmixup", "mixed_loss": "brier", "weight": 1.0, "ramp": 0.0, "epochs": 17},
+                tune={"weight": (0.3, 1.0, 3.0)},
+            ),
+            Method(
+                "ict",
+                "ICT",
+                {"regularizer": "ict", "teacher": 0.99, "weight": 10.0, "epochs": 14},
+                tune={"weight": (3.0, 10.0, 30.0)},
+            ),
+            Method("ed", "ED", ED, tune=WEIGHTS),
+            Method("ed-3", "ED, 3 nodes", {**THREE, "epochs": 21}, tune=WEIGHTS),
+            Method("ed-self", "ED, own ends", {**ED, "anchor": "self", "weight": 2.0}, tune=SMALLER_WEIGHTS),
+            Method(
+                "ed-free",
+                "ED without ends",
+                {**ED, "anchor": "none", "weight": 2.0, "epochs": 12},
+                tune=SMALLER_WEIGHTS,
+            ),
+            # Half of the batch is replaced by points on as many paths: 2,925 steps of 256 examples and 256 points.
+            Method(
+                "ed-swapped", "ED for half the batch", {**THREE, "pairs": 1.0, "batch": 256, "epochs": 15}, tune=WEIGHTS
+            ),
+            Method("mixup-ed", "Mixup, ED on its points", {**ON_POINTS, "loss_on": "points"}, tune=SMALLER_WEIGHTS),
+            Method("cutmix-ed", "CutMix, ED on its points", {**ON_POINTS, "loss_on": "boxes"}, tune=SMALLER_WEIGHTS),
+        ),
+        departs=(
+            "ResNet-9 instead of ViT-Tiny, since it learns CIFAR-10 in seconds. Epochs are such that all methods "
+            "train for as long as 30 epochs of a plain network take: a step with ED or RegMixup takes 1.8 times as "
+            "long, with ICT 2.1 times. Every method has one setting tuned on 5,000 held-out training images, with "
+            "three runs of 6 epochs: the weight decay of the plain network, which is 0.0005 for all others, or a "
+            "setting of the method. ICT uses the labeled images as unlabeled ones."
+        ),
+        tuning={"held_out": 5000, "epochs": 6},
+    ),
+)

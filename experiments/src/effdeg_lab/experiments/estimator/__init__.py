@@ -1,0 +1,1 @@
+"""Is the estimator right, on functions whose effective degree is known?"""

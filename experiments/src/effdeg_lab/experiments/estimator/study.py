@@ -1,0 +1,417 @@
+"""Is the estimator right? Its bias, variance and warnings on functions whose effective degree is known exactly."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+import effdeg
+from effdeg.functional import cosine_nodes, effective_degree, fit
+from effdeg.measuring import IllConditionedFit
+from effdeg_lab.core.progress import progress_bar
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
+from effdeg_lab.core.results import Results
+from effdeg_lab.core.runs import Job, Run
+from effdeg_lab.core.settings import Settings, setting
+from effdeg_lab.engine.loop import GpuLock
+from effdeg_lab.experiments.estimator.known_functions import KnownFunction, make_kinks, make_polynomial, make_sine
+from effdeg_lab.show.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.verdicts import Verdict, judge, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Sampling = Literal["cosine", "chebyshev", "uniform"]
+SAMPLINGS: tuple[Sampling, ...] = ("cosine", "chebyshev", "uniform")
+NODES = (3, 4, 6, 8, 15, 16, 24, 32, 48, 64, 100, 200)
+DEGREES = (2, 3, 5, 7, 10, 14, 20, 40)
+SCHEMES = tuple((sampling, nodes) for sampling in SAMPLINGS for nodes in NODES)
+DEFAULT = ("cosine", 200, 40)  # of effdeg.measure
+# Exact values are stored at all fitted degrees, and at higher ones, to see whether they keep growing.
+EXACT_AT = (*range(41), *(round(40 * 2 ** (step / 4)) for step in range(1, 17)))
+TOLERANCE = 0.02  # the relative standard error that the tables of costs aim for
+UNBIASED = 0.01  # a bias that is negligible next to this standard error
+WRONG = 0.05  # an error that a measurement should warn of
+BUDGETS = (1_000, 10_000, 100_000)  # forward passes to divide into paths and nodes
+
+_DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few percent
+_SHADES = {"light": (0.75, 0.1), "dark": (0.5, 0.97)}  # the part of the color map that contrasts with the background
+_KEYS = ["sampling", "nodes", "degree"]
+
+
+@dataclass(frozen=True)
+class Estimation(Settings):
+    """The settings of one run. The seed determines the function, the examples, the paths and the nodes."""
+
+    # The network has one hidden layer, and its kinks on a path are known.
+    function: Literal["polynomial", "sine", "kinks"] = setting(
+        "polynomial", "a random polynomial map, a sine, or a random ReLU network"
+    )
+    frequency: float = setting(4.0, "the sine's ω: its exact series must end before degree 640", above=0, most=400)
+    units: int = setting(32, "hidden units of the network", least=1)
+    examples: int = setting(2000, "examples that the paths connect", scale=True, least=2, smoke=50)
+    paths: int = setting(2000, "paths of every measurement", scale=True, least=2, smoke=20)
+    draws: int = setting(8, "draws of nodes on the same paths, to isolate their effect", scale=True, least=2, smoke=2)
+
+
+def run(settings: Estimation, job: Job) -> None:
+    """Measure one known function with every setting, along the same paths."""
+    subject = Subject(settings, job.device)
+    state = job.start() or {"done": 0, "seconds": 0.0}
+    begin = time.perf_counter() - state["seconds"]
+    title = f"{settings.function}, seed {settings.seed}"
+    with GpuLock(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
+        for sampling, nodes in SCHEMES[state["done"] :]:
+            for entry in subject.measure(sampling, nodes):
+                job.log(entry)
+            state.update(done=state["done"] + 1, seconds=time.perf_counter() - begin)
+            job.save(state)
+            job.stop_if_asked(lambda: state)
+            update(state["done"], f"{nodes} {sampling} nodes")
+    exact = subject.exact[:, list(EXACT_AT)].mean(0).tolist()
+    job.finish({"degrees": list(EXACT_AT), "exact": exact, "seconds": time.perf_counter() - begin})
+
+
+class Subject:
+    """A known function and its paths. All random draws follow from the seed, so a resumed run repeats them."""
+
+    def __init__(self, settings: Estimation, device: torch.device) -> None:
+        self._settings = settings
+        makers: dict[str, Callable[..., KnownFunction]] = {
+            "polynomial": make_polynomial,
+            "sine": partial(make_sine, frequency=settings.frequency),
+            "kinks": partial(make_kinks, units=settings.units),
+        }
+        generator = torch.Generator().manual_seed(settings.seed)
+        self.inputs, self.evaluate, self.expand = makers[settings.function](settings.examples, generator, device)
+        # Pairs depend only on the seed: these are the pairs of every measurement.
+        first, second = self._trace("cosine", nodes=1).pairs.to(device).unbind(1)
+        self._first, self._second = self.inputs[first], self.inputs[second]
+        # For every degree K, the sum of k |c_k| over k up to K, averaged over outputs.
+        coefficients = self.expand(self._first, self._second, EXACT_AT[-1])
+        degrees = torch.arange(coefficients.shape[1], dtype=torch.float64, device=device)
+        self.exact = (degrees[:, None] * coefficients.abs()).mean(-1).cumsum(-1).cpu()
+
+    def measure(self, sampling: Sampling, nodes: int) -> list[dict[str, Any]]:
+        """Measure at every degree below the number of nodes, and compare with the exact values path by path."""
+        trace, degrees, entries = self._trace(sampling, nodes), [each for each in DEGREES if each < nodes], []
+        within = self.spread_within_paths(nodes, degrees) if sampling == "cosine" else [0.0] * len(degrees)
+        for degree, spread in zip(degrees, within, strict=True):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", IllConditionedFit)  # bad fits are part of the study
+                measured = trace.fit(degree=degree, output="identity")
+            error, exact = measured.per_path - self.exact[:, degree], float(self.exact[:, degree].mean())
+            entry = {"sampling": sampling, "nodes": nodes, "degree": degree, "value": measured.value, "exact": exact}
+            entries.append({
+                **entry,
+                "std": float(measured.per_path.std()),
+                "within": spread,
+                "bias": float(error.mean()) / exact,
+                "bias_stderr": float(error.std()) / math.sqrt(len(error)) / exact,
+                "residual": measured.residual,
+                "upper_half": measured.upper_half,
+                # With as many nodes as coefficients, the residual says nothing.
+                "warned": nodes > degree + 1 and measured.residual > measured.RESIDUAL_LIMIT,
+            })
+        return entries
+
+    def spread_within_paths(self, nodes: int, degrees: list[int]) -> list[float]:
+        """Draw the nodes of some paths repeatedly; return the root mean variance of a path's value at each degree."""
+        first, second = self._first[:_DRAWN_PATHS, None], self._second[:_DRAWN_PATHS, None]
+        generator = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + nodes)
+        found = []
+        for _ in range(self._settings.draws):
+            alpha = cosine_nodes(nodes, len(first), generator=generator).to(first.device)
+            points = torch.lerp(second, first, alpha[..., None]).flatten(0, 1)
+            values = self.evaluate(points).view(*alpha.shape, -1)
+            found.append(torch.stack([effective_degree(fit(values, alpha, degree)) for degree in degrees]))
+        return [math.sqrt(float(variance)) for variance in torch.stack(found).var(0).mean(-1)]
+
+    def _trace(self, sampling: Sampling, nodes: int) -> effdeg.Trace:
+        drawn: Any = {"paths": self._settings.paths, "seed": self._settings.seed}
+        return effdeg.trace(self.evaluate, self.inputs, nodes=nodes, sampling=sampling, batch_size=8192, **drawn)
+
+
+def read_exact(run: Run) -> "pd.Series[float]":
+    """Return the exact values, indexed by degree."""
+    return pd.Series((run.summary or {})["exact"], index=(run.summary or {})["degrees"])
+
+
+def read_outcomes(runs: Iterable[Run]) -> pd.DataFrame:
+    """Return the outcome of every setting in every run; ``spread`` and ``within`` are relative to the estimate.
+
+    ``bias`` is relative to the exact value at the same degree, ``whole_bias`` to the limit of high degrees. A piecewise
+    linear function has no limit; its value at degree 40 is used.
+    """
+    frames = []
+    for each in runs:
+        found, exact = pd.DataFrame(each.metrics), read_exact(each)
+        whole = exact[DEFAULT[2] if each.settings["function"] == "kinks" else EXACT_AT[-1]]
+        spread, within = found["std"] / found["value"], found["within"] / found["value"]
+        frames.append(found.assign(whole_bias=found["value"] / whole - 1, spread=spread, within=within))
+    return pd.concat(frames, ignore_index=True)
+
+
+def average(runs: Iterable[Run]) -> pd.DataFrame:
+    """Average the outcomes over seeds, and add the ``paths`` and forward ``passes`` needed to reach the tolerance."""
+    groups = read_outcomes(runs).groupby(_KEYS, sort=False)
+    found = groups.mean(numeric_only=True).assign(seeds=groups.size()).reset_index()
+    # Every seed has its own function, and only the spread between seeds shows how much these differ.
+    between = groups["bias"].std().to_numpy() / np.sqrt(found["seeds"])
+    found["bias_stderr"] = found["bias_stderr"].where(found["seeds"] == 1, between)
+    found["paths"] = np.ceil((found["spread"] / TOLERANCE) ** 2).astype(int)
+    return found.assign(passes=found["nodes"] * found["paths"])
+
+
+def find_default(outcomes: pd.DataFrame) -> "pd.Series[Any]":
+    """Find the outcome of effdeg.measure's defaults."""
+    return outcomes[(outcomes[_KEYS] == list(DEFAULT)).all(axis=1)].iloc[0]
+
+
+def find_cheapest(outcomes: pd.DataFrame, sampling: str) -> "pd.Series[Any] | None":
+    """Find the setting that reaches the tolerance with the fewest forward passes; None if all are biased."""
+    # By both measures of bias: two kinds of errors may happen to cancel in one of them.
+    unbiased = (outcomes[["bias", "whole_bias"]].abs() <= UNBIASED).all(axis=1)
+    good = outcomes[unbiased & (outcomes["sampling"] == sampling)]
+    return None if good.empty else good.iloc[good["passes"].argmin()]
+
+
+def find_fewest_nodes(outcomes: pd.DataFrame) -> "pd.Series[int]":
+    """Find the smallest number of nodes from which the bias stays small, by sampling and degree, if there is one."""
+    down = outcomes.set_index(["sampling", "degree"]).sort_values("nodes", ascending=False)
+    unbiased = (down["bias"].abs() <= UNBIASED).groupby(level=[0, 1]).cummin()
+    return down.loc[unbiased, "nodes"].groupby(level=[0, 1]).min()
+
+
+def compute_errors(outcomes: pd.DataFrame, passes: int) -> "pd.Series[float]":
+    """Return the root mean square errors with a number of forward passes; nan for fewer than two paths."""
+    bias = outcomes[["bias", "whole_bias"]].abs().max(axis=1)
+    deviation = (1 + outcomes["whole_bias"]) * outcomes["spread"] * np.sqrt(outcomes["nodes"] / passes)
+    errors: pd.Series[float] = np.hypot(bias, deviation).where(2 * outcomes["nodes"] <= passes)
+    return errors
+
+
+class EstimatorStudy(Study):
+    """The estimator against exact values. It claims that the defaults of effdeg.measure have a bias of at most 1%."""
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the bias of the defaults at their degree for every function, the largest first."""
+        parts = []
+        for each in results.done:
+            found = find_default(average(each.runs))
+            # With one seed, the standard error is over paths.
+            count = found["seeds"] if found["seeds"] > 1 else each.runs[0].settings["paths"]
+            bias, margin = float(found["bias"]), float(stats.t.ppf(0.975, count - 1) * found["bias_stderr"])
+            quantity = f"relative bias of the defaults, {each.method.title}"
+            parts.append(judge(quantity, bias, (bias - margin, bias + margin), above=-UNBIASED, below=UNBIASED))
+        return judge_all(sorted(parts, key=lambda part: -abs(part.value or 0.0)))
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return costs, nodes for each degree, splits of forward passes, and warnings."""
+        averaged = {each.method.title: average(each.runs) for each in results.done}
+        splits, warned = _make_splits(averaged), _make_warnings(results)
+        return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot bias, degrees, splits of forward passes, and warnings."""
+        bias = "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%."
+        degrees = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
+        split = "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree."
+        warned = "The error against what a measurement sees of it; dotted: limits. Hollow: nodes = degree + 1."
+        return [
+            StudyFigure("bias", bias, partial(_draw_bias, results)),
+            StudyFigure("degrees", degrees, partial(_draw_degrees, results)),
+            StudyFigure("split", split, partial(_draw_split, results)),
+            StudyFigure("warnings", warned, partial(_draw_warnings, results)),
+        ]
+
+    def headline(self, run: Run) -> str:
+        """Return the bias of the defaults."""
+        return f"{find_default(average([run]))['bias']:+.2%} at {DEFAULT[1]}/{DEFAULT[2]}"
+
+
+def _make_costs(averaged: dict[str, pd.DataFrame], heading: str) -> Table:
+    rows: list[tuple[str, ...]] = []
+    bold = set()
+    for title, outcomes in averaged.items():
+        found: dict[str, Any] = {sampling: find_cheapest(outcomes, sampling) for sampling in SAMPLINGS}
+        least = min((one["passes"] for one in found.values() if one is not None), default=None)
+        for label, one in {**found, "default": find_default(outcomes)}.items():
+            if one is None:
+                rows.append((title, label, *[NOTHING] * 7))
+                continue
+            if label != "default" and one["passes"] == least:
+                bold.add((len(rows), 8))
+            shares = (f"{100 * one['whole_bias']:+z.2f}", f"{one['spread']:.2f}", f"{one['within']:.3f}")
+            cost = (f"{one['paths']:,}", f"{one['passes']:,}")
+            rows.append((title, label, str(one["nodes"]), str(one["degree"]), *shares, *cost))
+    notes = (
+        f"The cheapest with a bias of at most {UNBIASED:.0%} of the whole value (of ReLU networks: at degree 40).",
+        "Spread of paths: standard deviation between paths over the mean; of it nodes: what random nodes alone cause.",
+    )
+    numbers = ("nodes", "degree", "bias, %", "spread of paths", "of it nodes", "paths", "forward passes")
+    title = f"Cost of a standard error of {TOLERANCE:.0%}: {heading}"
+    return Table(title, ("", "sampling", *numbers), tuple(rows), notes, frozenset(bold))
+
+
+def _make_nodes(averaged: dict[str, pd.DataFrame]) -> Table:
+    rows = []
+    for title, outcomes in averaged.items():
+        fewest = find_fewest_nodes(outcomes)
+        for sampling in SAMPLINGS:
+            rows.append((title, sampling, *(str(fewest.get((sampling, degree), NOTHING)) for degree in DEGREES)))
+    notes = (f"Nodes from which on the bias relative to the exact value at this degree is at most {UNBIASED:.0%}.",)
+    columns = ("", "sampling", *(f"degree {degree}" for degree in DEGREES))
+    return Table("Nodes that a degree needs", columns, tuple(rows), notes)
+
+
+def _make_splits(averaged: dict[str, pd.DataFrame]) -> Table:
+    rows = []
+    for title, outcomes in averaged.items():
+        for passes in BUDGETS:
+            found = outcomes.assign(error=compute_errors(outcomes, passes))
+            best, default = found.iloc[found["error"].argmin()], find_default(found)
+            used = [(f"{passes // one['nodes']:,}", f"{100 * one['error']:.2g}") for one in (best, default)]
+            rows.append((title, f"{passes:,}", *(str(best[key]) for key in _KEYS), *used[0], *used[1]))
+    notes = ("Error: the root of bias² + variance, as a share of the whole value; the best of all settings tried.",)
+    columns = ("", "forward passes", "sampling", "nodes", "degree", "paths", "error, %", "default: paths", "error, %")
+    return Table("The best use of a number of forward passes", columns, tuple(rows), notes)
+
+
+def _make_warnings(results: Results) -> Table:
+    single = {each.method.title: read_outcomes(each.runs) for each in results.done}
+    rows = []
+    for title, outcomes in (single | {"all": pd.concat(single.values())}).items():
+        wrong, blind = outcomes["whole_bias"].abs() > WRONG, outcomes["nodes"] == outcomes["degree"] + 1
+        residual, upper = outcomes["warned"], outcomes["upper_half"] > effdeg.Measurement.UPPER_HALF_LIMIT
+        by_residual = [wrong & residual, wrong & blind, wrong & ~residual & ~blind, ~wrong & residual]
+        masks = [*by_residual, wrong & upper, wrong & ~upper, ~wrong & upper]
+        rows.append((title, f"{wrong.sum():,} of {len(wrong):,}", *(f"{mask.sum():,}" for mask in masks)))
+    notes = (
+        f"Wrong: more than {WRONG:.0%} from the whole value; counted over settings and seeds.",
+        "Needless: warned although the value is right. With nodes = degree + 1 the residual cannot tell.",
+    )
+    warned = ("residual warns", "cannot tell", "silent", "needless", "upper half warns", "silent", "needless")
+    return Table("Whether a measurement warns when it is wrong", ("", "wrong", *warned), tuple(rows), notes)
+
+
+def _draw_bias(results: Results, theme: str) -> "Figure":
+    import matplotlib as mpl
+
+    with open_figure(theme, (2.2 * len(results.done) + 1.0, 7.2)) as (colors, figure):
+        panels = figure.subplots(3, len(results.done), squeeze=False, sharex=True, sharey="row")
+        shades = mpl.colormaps["viridis"](np.linspace(*_SHADES[theme], len(DEGREES)))
+        for column, each in zip(panels.T, results.done, strict=True):
+            column[0].set_title(each.method.title)
+            for (sampling, degree), along in average(each.runs).groupby(["sampling", "degree"], sort=False):
+                style: Any = {"color": shades[DEGREES.index(degree)], "lw": 1.3, "marker": "o", "ms": 2.6}
+                bias, stderr = 100 * along["bias"], 100 * along["bias_stderr"]
+                column[SAMPLINGS.index(sampling)].errorbar(along["nodes"], bias, stderr, label=str(degree), **style)
+        for row, sampling in zip(panels, SAMPLINGS, strict=True):
+            row[0].set_ylabel(f"{sampling} nodes\nbias, %")
+            for axes in row:
+                axes.axhspan(-100 * UNBIASED, 100 * UNBIASED, color=colors.faint, alpha=0.6, lw=0)
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:g}")
+                axes.set_yscale("symlog", linthresh=1.0)
+                add_grid(axes, colors, "x")
+        figure.supxlabel("nodes on each path", fontsize=9)
+        shown = panels[0, 0].get_legend_handles_labels()
+        figure.legend(*shown, title="degree", loc="outside right center", fontsize=8)
+    return figure
+
+
+def _draw_degrees(results: Results, theme: str) -> "Figure":
+    with open_figure(theme, (8.5, 4.2)) as (colors, figure):
+        axes, labels = figure.subplots(), []
+        for each in results.done:
+            style = styles_of(results.recipe, theme)[each.method.name]
+            exact = pd.DataFrame([read_exact(run) for run in each.runs])
+            share = exact.div(exact[40], axis=0).mean().drop(0)
+            axes.plot(share.index, share, color=style.color, ls=style.line, lw=1.6)
+            found = average(each.runs).query("sampling == 'cosine' and nodes == 200")
+            estimates = (1 + found["bias"]) * found["degree"].map(share)
+            axes.plot(found["degree"], estimates, style.marker, ms=4.5, color=style.color)
+            labels.append(Label(each.method.title, float(share.index[-1]), float(share.iloc[-1]), style.color))
+        axes.axvline(40, color=colors.ink, lw=0.8, ls=":")
+        axes.set(title="effective degree up to K, relative to K = 40", xlabel="degree K", xscale="log", ylim=(0, None))
+        axes.xaxis.set_major_formatter("{x:g}")
+        add_grid(axes, colors)
+        label_ends(axes, labels)
+    return figure
+
+
+def _draw_split(results: Results, theme: str) -> "Figure":
+    with open_figure(theme, (2.2 * len(results.done) + 0.8, 3.4)) as (colors, figure):
+        panels = figure.subplots(1, len(results.done), squeeze=False, sharex=True, sharey=True)[0]
+        for axes, each in zip(panels, results.done, strict=True):
+            outcomes = average(each.runs).query("sampling == 'cosine'")
+            for passes, ink in zip(BUDGETS, (colors.complex, colors.simple, colors.steep), strict=True):
+                errors = 100 * compute_errors(outcomes, passes).groupby(outcomes["nodes"]).min().dropna()
+                axes.plot(errors.index, errors, color=ink, lw=1.5, label=f"{passes:,} passes")
+                axes.plot(errors.idxmin(), errors.min(), "o", ms=6, color=ink)
+            axes.axhline(100 * TOLERANCE, color=colors.ink, lw=0.8, ls=":")
+            axes.loglog(base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_major_formatter("{x:g}")
+            add_grid(axes, colors)
+            axes.set_title(each.method.title)
+        panels[0].set_ylabel("error, %")
+        figure.supxlabel("nodes on each path", fontsize=9)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    return figure
+
+
+def _draw_warnings(results: Results, theme: str) -> "Figure":
+    limits = {"residual": effdeg.Measurement.RESIDUAL_LIMIT, "upper_half": effdeg.Measurement.UPPER_HALF_LIMIT}
+    with open_figure(theme, (11, 4.6)) as (colors, figure):
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, (column, limit) in zip(panels, limits.items(), strict=True):
+            for each, marker in zip(results.done, cycle(MARKERS)):
+                found = read_outcomes(each.runs)
+                blind = found["nodes"] == found["degree"] + 1
+                x, y = found[column].clip(1e-7), found["whole_bias"].abs().clip(1e-5)  # below is only rounding
+                color = styles_of(results.recipe, theme)[each.method.name].color
+                dots = {"ms": 3.6, "color": color, "alpha": 0.75}
+                axes.plot(x[~blind], y[~blind], marker, **dots, label=each.method.title)
+                axes.plot(x[blind], y[blind], marker, **dots, mfc="none")
+            axes.axvline(limit, color=colors.ink, lw=0.9, ls=":")
+            axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
+            axes.set_yscale("log")
+            add_grid(axes, colors)
+        panels[0].set(xlabel="residual", ylabel="distance from the whole value, as a share of it", xscale="log")
+        panels[1].set_xlabel("share of the estimate in the upper half of the degrees")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
+    return figure
+
+
+RECIPES = (
+    Recipe(
+        name="estimator",
+        title="Does the estimator tell the truth?",
+        paper="none; appendix C.4 for uniform nodes",
+        expects="Bias and variance of the estimator are left open; uniform nodes become unstable at high degree.",
+        cost="25 s per run on one CPU core, 7 min in all",
+        settings=Estimation(),
+        run=run,
+        methods=(
+            Method("polynomial", "polynomial of degree 5", {"function": "polynomial"}),
+            Method("sine-4", "sin 4x", {"function": "sine", "frequency": 4.0}),
+            Method("sine-16", "sin 16x", {"function": "sine", "frequency": 16.0}),
+            Method("sine-64", "sin 64x", {"function": "sine", "frequency": 64.0}),
+            Method("kinks-4", "ReLU network, 4 units", {"function": "kinks", "units": 4}),
+            Method("kinks-64", "ReLU network, 64 units", {"function": "kinks", "units": 64}),
+        ),
+        study=EstimatorStudy(),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Which of these networks is best, without labels?"""

@@ -1,0 +1,116 @@
+"""Classifiers of ImageNet that others trained, observed as a picker would observe them; nothing is trained."""
+
+import importlib.util
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from effdeg_lab.core.runs import Job
+from effdeg_lab.core.settings import Settings, check_fit, setting, unnamed
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop
+from effdeg_lab.data.layouts import explain_errors, find_shards
+from effdeg_lab.data.sources import explain_missing
+from effdeg_lab.engine.observation import draw, get_change, make_copies, observe
+from effdeg_lab.models.pretrained import find_pretrained, load_deit_tiny
+
+_CODE = "classifiers.py"
+
+
+@dataclass(frozen=True)
+class Foreign(Settings):
+    """The settings of one run, which observes one classifier."""
+
+    model: str = setting("deit-tiny", "deit-tiny, or a folder of DIR/classifiers")
+    # A smoke test has a folder of its own, as other data sets look for val5.
+    data: str = setting(
+        "val5", "a folder of DIR with val-*.parquet, validation images of ImageNet", smoke=lambda _: "foreign"
+    )
+    observe: int = unnamed(2000, "images of which predictions are kept", least=2, smoke=24)
+    measure_paths: int = unnamed(100, "paths of each kind", least=2, smoke=4)
+    measure_nodes: int = unnamed(64, "nodes on each path", smoke=24)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if there are too few nodes for the lowest degree."""
+        check_fit(self.measure_nodes, 3, prefix="measure_")
+
+
+def run_foreign(settings: Foreign, job: Job) -> None:
+    """Observe a classifier."""
+    job.start()
+    model, prepare = _load(settings.model, job.data)
+    cells, labels = _read_images(settings, job.data)
+    images = torch.stack([prepare(Image.open(io.BytesIO(cell))) for cell in cells]).to(job.device)
+    observed = observe(
+        model.to(job.device),
+        images,
+        make_copies(images, get_change(images)),
+        labels,
+        paths=settings.measure_paths,
+        nodes=settings.measure_nodes,
+    )
+    job.finish({"test_accuracy": observed["accuracy"], "observed": {"test": observed}})
+
+
+def check_foreign(several: Iterable[Foreign], data: Path | None) -> None:
+    """Raise unless runs with these settings find the classifiers and the images."""
+    for name, place in dict.fromkeys((each.model, each.data) for each in several):
+        _find(name, data)
+        with explain_missing(place, data):
+            find_shards(_get_folder(data) / place, "val")
+
+
+def _get_folder(data: Path | None) -> Path:
+    if data is None:
+        raise ValueError("classifiers and images are read from the data folder: give --data DIR or set EFFDEG_DATA.")
+    return data
+
+
+def _find(name: str, data: Path | None) -> Path:
+    if name == "deit-tiny":
+        return find_pretrained(name, data)
+    with explain_missing(name, data):
+        folder = _get_folder(data) / "classifiers"
+        for needed in (folder / _CODE, folder / name):
+            if not needed.exists():
+                raise FileNotFoundError(
+                    f"model={name!r} was not found: expected {folder} with the folder {name} and {_CODE}, which has "
+                    "load(folder) and picture(image, settings)."
+                )
+        return folder / name
+
+
+def _load(name: str, data: Path | None) -> tuple[nn.Module, Callable[[Any], Tensor]]:
+    """Load a classifier, and what turns a picture into its input."""
+    place = _find(name, data)
+    if name == "deit-tiny":
+        crop = Crop(224, short=256)
+        mean, std = (torch.tensor(each).view(-1, 1, 1) for each in IMAGENET_SCALE)
+        return load_deit_tiny(place), lambda image: (crop(image) / 255 - mean) / std
+    spec = importlib.util.spec_from_file_location("classifiers", place.parent / _CODE)
+    assert spec is not None
+    assert spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    model, settings = code.load(place)
+    return model, lambda image: code.picture(image, settings)
+
+
+def _read_images(settings: Foreign, data: Path | None) -> tuple[list[bytes], Tensor]:
+    """Read the files of the images that all classifiers are observed on, and their labels."""
+    shards = find_shards(_get_folder(data) / settings.data, "val")
+    cells, labels = list[bytes](), list[int]()
+    for file in shards:
+        with explain_errors(file, "a Parquet file of images"):
+            table = pq.read_table(file, columns=["image", "label"])
+            cells += [cell["bytes"] for cell in table.column("image").to_pylist()]
+            labels += table.column("label").to_pylist()
+    chosen = draw(len(cells), settings.observe).tolist()
+    return [cells[place] for place in chosen], torch.from_numpy(np.array(labels))[chosen]

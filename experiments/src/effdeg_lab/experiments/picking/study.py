@@ -1,0 +1,563 @@
+"""Which of several networks is the best? What a choice among five gains, by every measure, with labels and without.
+
+Networks were observed on the same examples (``engine/observation.py``), so any choice among any of them can be made
+again. The *gain* of a rule is the accuracy of the network that it picks, from 0, that of a random one, to 100, that of
+the best. The five that it picks from are drawn at random, and expectations are over all such draws.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy.stats import kendalltau, rankdata
+
+from effdeg.pools import estimate_errors
+from effdeg.proxies import larger_is_better
+from effdeg_lab.core.recipe import Study, StudyFigure, all_recipes
+from effdeg_lab.core.results import Results, collect
+from effdeg_lab.core.runs import Run
+from effdeg_lab.engine.observation import COPIES, DEGREES, decode
+from effdeg_lab.show.figures import name_rows, open_figure
+from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.verdicts import Verdict, judge, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = np.ndarray[Any, Any]
+
+FITS = 0.97
+"""The least training accuracy of a network that fits its training examples."""
+PICK = "pick"
+"""What :func:`effdeg.pick` does: the mean of inconsistency, and of disagreement among those to pick from."""
+AIM = 85.0
+"""The least gain of the pick that is aimed for, in every pool of networks that fit."""
+LABELS = (10, 50, 200)
+"""Numbers of labeled examples that a rival has."""
+_CHOICE, _FEWEST = 5, 6  # how many there are to pick from, and how many a pool must have
+_SUBSETS, _RESAMPLES, _DRAWS = 5000, 300, 100  # of networks to pick from, of configurations, and of labeled examples
+_KINDS = {"resnet9": "ResNet-9", "resnet18": "ResNet-18", "vit": "ViT", "mlp": "MLP"}
+_DATA = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny-ImageNet", "pacs": "PACS", "mnist": "MNIST", "mrpc": "MRPC"}
+_DATA |= {"rte": "RTE", "foreign": "ImageNet"}
+_SETS = {"test": "", "val5": " on ImageNet's images", "art_painting": " paintings", "cartoon": " cartoons"}
+_SETS |= {"sketch": " sketches"}
+_WITHIN = {"": "", "architecture": "one architecture", "network": "one network", "recipe": "one recipe"}
+_SHOWN = ("inconsistency", "disagreement", "confidence", *(f"{count} labels" for count in LABELS), "50 labels + pick")
+_NOTES = (
+    f"Picking one of {_CHOICE} random networks, or of all but one where there are no more. Gain: 0 is a random one of "
+    "them, 100 the best. Regret: the accuracy that the best has more, in points. Kendall's τ is with the error.",
+    f"Intervals (95%) are by the bootstrap over configurations. A network fits with {FITS:.0%} on its training images.",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Networks that were observed on the same examples.
+
+    Attributes:
+        name: What they are, and on which examples.
+        accuracy: Of each network.
+        predicted: Their predicted classes, networks × examples.
+        changed: The same for the changed copies.
+        correct: Whether predictions are correct.
+        measures: What each network has of each measure; lower is better.
+        fits: Whether networks fit their training examples.
+        columns: The ``configuration``, ``architecture``, ``network`` and ``recipe`` of each network.
+    """
+
+    name: str
+    accuracy: Array
+    predicted: Array
+    changed: Array
+    correct: Array
+    measures: Mapping[str, Array]
+    fits: Array
+    columns: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.accuracy)
+
+    def take(self, kept: Array, name: str | None = None) -> "Pool":
+        """Return a part of the pool."""
+        return replace(
+            self,
+            name=name or self.name,
+            accuracy=self.accuracy[kept],
+            predicted=self.predicted[kept],
+            changed=self.changed[kept],
+            correct=self.correct[kept],
+            measures={each: values[kept] for each, values in self.measures.items()},
+            fits=self.fits[kept],
+            columns={each: values[kept] for each, values in self.columns.items()},
+        )
+
+    @cached_property
+    def inconsistency(self) -> Array:
+        """The share of examples whose copy is predicted differently."""
+        return np.asarray((self.predicted != self.changed).mean(1))
+
+    @cached_property
+    def differences(self) -> Array:
+        """The share of examples that two networks predict differently, networks × networks."""
+        predicted = self.predicted.astype(np.uint16)
+        return np.stack([(predicted != each).mean(1) for each in predicted])
+
+    @cached_property
+    def chances(self) -> tuple[Array, Array]:
+        """The inconsistency of each network, and the differences of two, if predictions were independent."""
+        classes = int(max(self.predicted.max(), self.changed.max())) + 1
+        own, of_copies = (
+            np.stack([np.bincount(each, minlength=classes) for each in predicted]) / predicted.shape[1]
+            for predicted in (self.predicted, self.changed)
+        )
+        return 1 - (own * of_copies).sum(1), 1 - own @ own.T
+
+    @property
+    def scores(self) -> dict[str, Array]:
+        """The measures that do not depend on which networks there are to pick from; lower is better."""
+        whole = np.arange(len(self))[None]
+        disagreement, by_chance = (_average_others(each, whole)[0] for each in (self.differences, self.chances[1]))
+        own = {"inconsistency": self.inconsistency, "disagreement": disagreement}
+        own["pick, whole pool"] = (_divide(self.inconsistency, self.chances[0]) + _divide(disagreement, by_chance)) / 2
+        return own | dict(self.measures)
+
+    def split(self, within: str) -> list[Array]:
+        """Return the networks that can be picked from together: all, or those with the same value in a column."""
+        if not within:
+            return [np.arange(len(self))]
+        values = self.columns[within]
+        return [np.flatnonzero(values == each) for each in np.unique(values)]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a rule gains, on average over choices; intervals are None where there are too few networks."""
+
+    accuracy: float
+    share: float
+    share_interval: tuple[float, float] | None
+    regret: float
+    regret_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What rules gain in a pool, and the accuracies of chance and of the best."""
+
+    pool: Pool
+    within: str
+    chance: float
+    best: float
+    rules: Mapping[str, Gain]
+
+    @property
+    def title(self) -> str:
+        """The pool, and which of its networks are compared."""
+        return f"{self.pool.name}, {_WITHIN[self.within]}" if self.within else self.pool.name
+
+
+@lru_cache(maxsize=8)
+def read_pools(results: Results) -> tuple[Pool, ...]:
+    """Read the pools of a recipe: one for each set of examples and kind of network, and one of all kinds."""
+    recipe, runs = results.recipe, [run for each in results.methods for run in each.runs]
+    sets = dict.fromkeys(name for run in runs for name in (run.summary or {}).get("observed", {}))
+    pools = []
+    for name in sets:
+        known = [run for run in runs if name in (run.summary or {})["observed"]]
+        data = recipe.name.removeprefix("picking-").removesuffix("@smoke")
+        title = _DATA.get(data, data) + _SETS.get(name, f" {name}")
+        whole = _read_pool(title, name, known, type(recipe.settings).complete)
+        kinds = sorted({*whole.columns["architecture"]}, key=lambda kind: [*_KINDS, kind].index(kind))
+        pools.append(whole)
+        for kind in kinds if len(kinds) > 1 else ():
+            part = whole.take(whole.columns["architecture"] == kind, f"{title}, {_KINDS.get(kind, kind)}")
+            if len(part) >= _FEWEST:
+                pools.append(part)
+    return tuple(pools)
+
+
+def read_all_pools(runs: Sequence[Run]) -> tuple[Pool, ...]:
+    """Read the pools of all recipes that have some, for one table and one figure of them."""
+    recipes = [recipe for recipe in all_recipes().values() if isinstance(recipe.study, Picking)]
+    found = [collect(recipe, runs)[0] for recipe in recipes]
+    return tuple(pool for results in found if results.done for pool in read_pools(results))
+
+
+def _read_pool(title: str, name: str, runs: Sequence[Run], complete: Callable[..., dict[str, Any]]) -> Pool:
+    summaries = [run.summary or {} for run in runs]
+    observed = [summary["observed"][name] for summary in summaries]
+    predicted, changed, correct = (np.stack(each) for each in zip(*map(decode, observed), strict=True))
+    shared = [measure for measure in observed[0]["measures"] if all(measure in each["measures"] for each in observed)]
+    # All test examples count, not only those that were observed.
+    own = [each["accuracy"] for each in observed]
+    accuracy = own if name != "test" else [summary["test_accuracy"] for summary in summaries]
+    columns = [_describe(complete(run.settings)) for run in runs]
+    return Pool(
+        title,
+        np.array(accuracy, float),
+        predicted,
+        changed,
+        correct,
+        {measure: orient(measure, [each["measures"][measure]["value"] for each in observed]) for measure in shared},
+        np.array([summary.get("train_accuracy", 1.0) >= FITS for summary in summaries]),
+        {key: np.array([each[key] for each in columns]) for key in columns[0]},
+    )
+
+
+def _describe(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a network is compared by: its configuration, architecture, network, and kind of training."""
+    network = str(settings.get("model", ""))
+    kind = network.split("-")[0] if network.startswith((*_KINDS,)) else network
+    recipe = [kind, *(str(settings.get(key, "")) for key in ("augment", "regularizer", "smoothing"))]
+    configuration = json.dumps({key: value for key, value in settings.items() if key != "seed"}, sort_keys=True)
+    return {"configuration": configuration, "architecture": kind, "network": network, "recipe": " ".join(recipe)}
+
+
+def orient(measure: str, values: Iterable[float | None]) -> Array:
+    """Return the values of a measure so that lower is better; networks without a value come last."""
+    kept = np.array([np.nan if value is None else value for value in values], float)
+    try:
+        better = larger_is_better(measure.replace(COPIES, ""))
+    except ValueError:  # not a proxy
+        better = False
+    kept = -kept if better else kept
+    return np.where(np.isnan(kept), np.inf, kept)
+
+
+def expect_best_of(scores: Array, accuracy: Array, size: int) -> float:
+    """Return the expected accuracy of the network with the lowest score among ``size`` random ones.
+
+    The i-th of m networks in the order of their scores is picked if it is drawn and all others come after it, which
+    happens in C(m − i, size − 1) of C(m, size) draws. Equal scores are picked equally often.
+    """
+    values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    total = len(scores)
+    weights = np.array([comb(total - 1 - place, size - 1) for place in range(total)], float) / comb(total, size)
+    ends = np.cumsum(counts)
+    shares = np.array([weights[end - count : end].sum() for end, count in zip(ends, counts, strict=True)])
+    means = np.bincount(places.reshape(-1), weights=accuracy, minlength=len(values)) / counts
+    return float(shares @ means)
+
+
+def draw_subsets(groups: Sequence[Array], size: int) -> Array:
+    """Return networks to pick from, choices × size, from one group each: if they are few, all equally often."""
+    if len(groups) == 1 and (count := comb(len(groups[0]), size)) <= _SUBSETS:
+        return np.repeat(np.array(list(combinations(groups[0], size))), _SUBSETS // count, axis=0)
+    rng, total = np.random.default_rng(0), sum(map(len, groups))
+    drawn = []
+    for group in groups:
+        count = max(1, round(_SUBSETS * len(group) / total))
+        drawn.append(group[rng.random((count, len(group))).argpartition(size - 1, axis=1)[:, :size]])
+    return np.concatenate(drawn)
+
+
+def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
+    """Return the scores of rules that depend on the networks to pick from, choices × size; lower is better."""
+    inconsistency = pool.inconsistency[subsets]
+    disagreement = _average_others(pool.differences, subsets)
+    parts = (inconsistency, disagreement)
+    by_chance = (pool.chances[0][subsets], _average_others(pool.chances[1], subsets))
+    found = {
+        PICK: sum(map(_divide, parts, by_chance)) / 2,
+        "not divided by chance": sum(parts) / 2,
+        "disagreement among five": disagreement,
+        "ranks": sum(rankdata(each, axis=1) for each in parts),
+        "z-scores": sum(map(_standardize, parts)),
+        "geometric mean": np.sqrt(inconsistency * disagreement),
+    }
+    if "inconsistency_soft" in pool.measures:
+        found["soft inconsistency + disagreement"] = pool.measures["inconsistency_soft"][subsets] + disagreement
+    wrong, rng = ~pool.correct, np.random.default_rng(1)
+    for count in LABELS:
+        if count > wrong.shape[1]:
+            continue
+        errors, variances = np.empty(subsets.shape), np.empty((len(subsets), 1))
+        for draw in range(_DRAWS):
+            labeled = wrong[:, rng.choice(wrong.shape[1], count, replace=False)][subsets[draw::_DRAWS]].astype(float)
+            errors[draw::_DRAWS], variances[draw::_DRAWS, 0] = labeled.mean(2), find_variances(labeled)
+        found[f"{count} labels"] = errors
+        found[f"{count} labels + pick"] = estimate_errors(found[PICK], errors, variances)
+    return found
+
+
+def _average_others(pairs: Array, subsets: Array) -> Array:
+    """Return the mean over the other networks of a choice, choices × size, of what is known of every two."""
+    chosen = pairs[subsets[:, :, None], subsets[:, None, :]]
+    own = np.diagonal(chosen, axis1=1, axis2=2)
+    return np.asarray((chosen.sum(-1) - own) / (subsets.shape[1] - 1))
+
+
+def _divide(part: Array, chance: Array) -> Array:
+    """Return a part of a score as a share of what chance would give; as much as chance if that is nothing."""
+    return np.where(chance > 0, part / np.maximum(chance, 1e-12), 1.0)
+
+
+def find_variances(wrong: Array) -> Array:
+    """Return the variance of the error on labeled examples as :func:`effdeg.pick` does, for several choices at once.
+
+    Args:
+        wrong: Choices × networks × labeled examples.
+    """
+    labels = wrong.shape[2]
+    own = wrong - wrong.mean(1, keepdims=True)
+    return np.asarray((own.var(2).mean(1) * labels + 0.25) / (labels + 1) / labels)
+
+
+def _standardize(values: Array) -> Array:
+    spread = values.std(1, keepdims=True)
+    return np.asarray((values - values.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0))
+
+
+def measure_gains(pool: Pool, within: str = "") -> Gains | None:
+    """Return what every rule gains among the networks of a pool; None if there are too few to pick from."""
+    size = max(2, min(_CHOICE, len(pool) - 1))
+    groups = [group for group in pool.split(within) if len(group) >= max(size, _FEWEST if within else 2)]
+    if not groups:
+        return None
+    subsets, accuracy = draw_subsets(groups, size), pool.accuracy
+    total = sum(map(len, groups))
+
+    def expect(scores: Array) -> float:
+        return sum(len(group) / total * expect_best_of(scores[group], accuracy[group], size) for group in groups)
+
+    fixed = pool.scores
+    scores = {name: values[subsets] for name, values in fixed.items()} | score_subsets(pool, subsets)
+    inside = accuracy[subsets]
+    chosen = np.stack([_pick(each, inside) for each in scores.values()], axis=1)
+    chance, best = inside.mean(1), inside.max(1)
+    weights = _resample(pool, subsets)
+    possible, missed = weights @ (best - chance), weights @ (best[:, None] - chosen)
+    sums = weights.sum(1)
+    exact_chance = sum(len(group) / total * float(accuracy[group].mean()) for group in groups)
+    exact_best = expect(-accuracy)
+    rules = {}
+    for place, name in enumerate(scores):
+        # Rules that depend on the choice are averaged over drawn ones, relative to the same choices.
+        regret = exact_best - expect(fixed[name]) if name in fixed else float((best - chosen[:, place]).mean())
+        whole = exact_best - exact_chance if name in fixed else float((best - chance).mean())
+        rules[name] = Gain(
+            exact_best - regret,
+            100 * (1 - regret / whole) if whole > 0 else 0.0,
+            _find_interval(100 * (1 - missed[:, place] / np.where(possible > 0, possible, np.nan))),
+            100 * regret,
+            _find_interval(100 * missed[:, place] / np.where(sums > 0, sums, np.nan)),
+        )
+    return Gains(pool, within, exact_chance, exact_best, rules)
+
+
+def _pick(scores: Array, accuracy: Array) -> Array:
+    """Return the accuracy of the network with the lowest score of each choice; the mean where several have it."""
+    lowest = scores == scores.min(1, keepdims=True)
+    return np.asarray((lowest * accuracy).sum(1) / lowest.sum(1))
+
+
+def _resample(pool: Pool, subsets: Array) -> Array:
+    """Return how often each choice is possible, resamples × choices, if configurations are drawn with replacement."""
+    _, numbers = np.unique(pool.columns["configuration"], return_inverse=True)
+    count = int(numbers.max()) + 1
+    drawn = np.random.default_rng(2).multinomial(count, [1 / count] * count, _RESAMPLES)
+    counts = drawn[:, numbers].astype(float)
+    return np.asarray(np.prod([counts[:, column] for column in subsets.T], axis=0))
+
+
+def _find_interval(values: Array) -> tuple[float, float] | None:
+    known = values[np.isfinite(values)]
+    if len(known) < _RESAMPLES // 2 or len(np.unique(known)) < 2:
+        return None
+    low, high = np.percentile(known, [2.5, 97.5])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
+def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
+    """Return what rules gain in every pool, among all networks, or among those that fit, also within groups of them."""
+    found, seen = [], set[tuple[str, bytes]]()
+    for pool in pools:
+        part = pool.take(pool.fits) if fitted else pool
+        content = pool.name.split(",")[0], part.predicted.tobytes()
+        if content in seen:  # only networks of one kind fit
+            continue
+        seen.add(content)
+        # A single group would be the whole pool again.
+        groups = [name for name in _WITHIN if name and len(np.unique(part.columns[name])) > 1] if fitted else []
+        found += [measure_gains(part, within) for within in ("", *groups) if len(part) > 1]
+    return [each for each in found if each is not None]
+
+
+def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
+    """Return the table of all pools, then gains and correlations by every rule, and degrees within one network."""
+    fitted, every = list_all_gains(pools, fitted=True), list_all_gains(pools, fitted=False)
+    known = {each.pool.name: len(each.pool) for each in fitted}
+    every = [each for each in every if len(each.pool) > known.get(each.pool.name, 0)]
+    tables = [_make_summary(fitted, every)]
+    for title, gains in (("networks that fit", fitted), ("all networks", every)):
+        plain = [each for each in gains if not each.within]
+        if plain:
+            tables.append(_list_rules(f"Gain by every rule, {title}", plain))
+    tables.append(_list_taus(fitted or every))
+    return [*tables, *_list_degrees(fitted or every)]
+
+
+def _make_summary(fitted: Sequence[Gains], every: Sequence[Gains]) -> Table:
+    rows = []
+    for kind, gains in (("", fitted), ("all: ", every)):
+        for each in gains:
+            pick = each.rules[PICK]
+            others = [each.rules.get(name) for name in _SHOWN]
+            rows.append((
+                f"{kind}{each.title}",
+                str(len(each.pool)),
+                *(f"{100 * value:.1f}" for value in (each.chance, pick.accuracy, each.best)),
+                _format_gain(pick),
+                _format(pick.regret, pick.regret_interval, 2),
+                *(NOTHING if other is None else f"{other.share:.0f}" for other in others),
+            ))
+    columns = ("pool", "networks", "chance", PICK, "best", "gain", "regret", *(f"gain: {name}" for name in _SHOWN))
+    notes = (*_NOTES, "Pools with “all:” also have networks that do not fit.")
+    return Table("Picking one of five networks", columns, tuple(rows), notes)
+
+
+def make_overview(pools: tuple[Pool, ...]) -> Table:
+    """Tabulate accuracies by chance, of the pick and of the best, and the gains of the pick and of some rivals."""
+    gains = {(each.pool.name, each.within): each for each in list_all_gains(pools, fitted=True)}
+    rivals = ("confidence", "effective_degree_normalized@10", "50 labels", "200 labels")
+    rows = []
+    for (name, within), each in gains.items():
+        if within:
+            continue
+        alike = gains.get((name, "network"))
+        rows.append((
+            f"{name} ({len(each.pool)})",
+            *(f"{100 * value:.1f}" for value in (each.chance, each.rules[PICK].accuracy, each.best)),
+            _format_gain(each.rules[PICK]),
+            _format_gain(alike.rules[PICK]) if alike else NOTHING,
+            *(f"{each.rules[rival].share:.0f}" if rival in each.rules else NOTHING for rival in rivals),
+        ))
+    columns = ("networks", "random", PICK, "best", "gain", "gain within one network", "by confidence", "by ED")
+    return Table("Picking one of five networks", (*columns, "by 50 labels", "by 200 labels"), tuple(rows))
+
+
+def _list_rules(title: str, gains: Sequence[Gains]) -> Table:
+    found: dict[str, list[Gain | None]] = {}
+    for name in dict.fromkeys(name for each in gains for name in each.rules):
+        found[name] = [each.rules.get(name) for each in gains]
+
+    def get_mean(name: str) -> float:
+        return float(np.mean([gain.share for gain in found[name] if gain]))
+
+    rows = [
+        (name, *(_format_gain(gain) if gain else NOTHING for gain in found[name]))
+        for name in sorted(found, key=get_mean, reverse=True)
+    ]
+    columns = tuple(f"{each.title} ({len(each.pool)})" for each in gains)
+    return Table(title, ("rule", *columns), tuple(rows))
+
+
+def _list_taus(gains: Sequence[Gains]) -> Table:
+    plain = [each for each in gains if not each.within]
+    names = dict.fromkeys(name for each in plain for name in each.pool.scores)
+    rows = tuple((name, *(_format_tau(each.pool, name, "") for each in plain)) for name in names)
+    return Table("Kendall's τ with the error", ("measure", *(each.title for each in plain)), rows)
+
+
+def _list_degrees(gains: Sequence[Gains]) -> list[Table]:
+    """Tabulate the effective degree of vision transformers by the highest degree, among all and within one network."""
+    pools = [each.pool for each in gains if not each.within and {*each.pool.columns["architecture"]} == {"vit"}]
+    names = [
+        f"{kind}{copies}@{degree}"
+        for kind in ("effective_degree_normalized", "effective_degree")
+        for copies in ("", COPIES)
+        for degree in DEGREES
+    ]
+    columns = [f"{pool.name}{among}" for pool in pools for among in ("", ", one network")]
+    rows = tuple(
+        (name, *(_format_tau(pool, name, within) for pool in pools for within in ("", "network")))
+        for name in names
+        if any(name in pool.measures for pool in pools)
+    )
+    title = "Kendall's τ of degrees with the error, of vision transformers"
+    return [Table(title, ("measure", *columns), rows)] if rows else []
+
+
+def measure_tau(pool: Pool, name: str, within: str = "") -> float:
+    """Return Kendall's τ of a measure with the error, the mean over groups weighted by pairs; nan if there is none."""
+    scores, found = pool.scores.get(name, np.full(len(pool), np.inf)), []
+    for group in pool.split(within):
+        kept = group[np.isfinite(scores[group])]
+        tau = kendalltau(scores[kept], -pool.accuracy[kept]).statistic if len(kept) > 2 else np.nan
+        if np.isfinite(tau):
+            found.append((float(tau), comb(len(kept), 2)))
+    return sum(tau * pairs for tau, pairs in found) / sum(pairs for _, pairs in found) if found else float("nan")
+
+
+def _format_tau(pool: Pool, name: str, within: str) -> str:
+    tau = measure_tau(pool, name, within)
+    return NOTHING if np.isnan(tau) else f"{tau:z.2f}"
+
+
+def _format_gain(gain: Gain) -> str:
+    return _format(gain.share, gain.share_interval, 0)
+
+
+def _format(value: float, interval: tuple[float, float] | None, digits: int) -> str:
+    spread = "" if interval is None else f" ({interval[0]:z.{digits}f}…{interval[1]:z.{digits}f})"
+    return f"{value:z.{digits}f}{spread}"
+
+
+def plot_pools(pools: tuple[Pool, ...], theme: str) -> "Figure":
+    """Draw the accuracies by chance, of the pick and of the best as bars, for every pool of networks that fit."""
+    gains = [each for each in list_all_gains(pools, fitted=True) if not each.within]
+    with open_figure(theme, (7.0, 1.0 + 0.42 * len(gains))) as (look, figure):
+        axes = figure.add_subplot()
+        for row, each in enumerate(gains):
+            accuracies = (each.chance, each.rules[PICK].accuracy, each.best)
+            for place, accuracy in enumerate(accuracies):
+                label = "" if row else ("a random one", "the pick", "the best")[place]
+                color = (look.faint, look.simple, look.ink)[place]
+                axes.barh(row + 0.26 * (place - 1), 100 * accuracy, 0.24, color=color, label=label)
+            text = f"gain {each.rules[PICK].share:.0f}".replace("-", "−")
+            axes.annotate(text, (100 * each.best, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        name_rows(axes, look, [f"{each.title} ({len(each.pool)})" for each in gains])
+        axes.set(xlim=(0, 108), xlabel="accuracy of one of five networks (%)")
+        figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+@dataclass(frozen=True)
+class Picking(Study):
+    """Compares rules that pick one of several networks.
+
+    The claim: in every pool of networks that fit, :func:`effdeg.pick` has at least 85% of the possible gain.
+    """
+
+    needs_all: ClassVar[bool] = False
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the gain of the pick in the pool in which it is lowest."""
+        gains = [each for each in list_all_gains(read_pools(results), fitted=True) if not each.within]
+        quantity = "gain of the pick, {}"
+        picks = [(each, each.rules[PICK]) for each in gains]
+        return judge_all(
+            judge(quantity.format(each.title), pick.share, pick.share_interval, above=AIM) for each, pick in picks
+        )
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return what rules gain in every pool."""
+        return make_tables(read_pools(results))
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Draw chance, pick and best in every pool."""
+        pools = read_pools(results)
+        if not list_all_gains(pools, fitted=True):
+            return []
+        caption = "The accuracy of a random one of five networks, of the pick, and of the best."
+        return [StudyFigure("picks", caption, partial(plot_pools, pools))]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy."""
+        return f"{100 * run.value('test_accuracy'):.2f}%"

@@ -1,0 +1,1 @@
+"""Pools of networks: which measure follows the generalization gap?"""

@@ -1,0 +1,290 @@
+"""A pool of models: which measure follows the generalization gap?"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+
+from effdeg.pools import Ranking, Score, Statistic, rank
+from effdeg.proxies import larger_is_better
+from effdeg_lab.core.recipe import Recipe, Study, StudyFigure
+from effdeg_lab.core.results import Results
+from effdeg_lab.core.runs import Run
+from effdeg_lab.show.tables import NOTHING, Table, to_sentence
+from effdeg_lab.show.verdicts import Verdict, judge
+
+# The effective degree, raw and normalized: on the training images that all other measures use, on test images, and
+# between random pixels.
+DEGREES = ("effective_degree", "effective_degree_normalized")
+TEST_DEGREES = ("effective_degree_test", "effective_degree_normalized_test")
+RANDOM_PIXELS = ("effective_degree_random_pixels", "effective_degree_normalized_random_pixels")
+# The paper's other measures, each at its best radius, as in the paper.
+_OTHER_MEASURES = ("sharpness", "adaptive_sharpness", "parameter_norm")
+# Not a measure of complexity; but a measure that follows the gap no more closely than this says little.
+REFERENCE = "train_accuracy"
+EXPLAINED = "no evidence for the effective degree, as training accuracy alone follows the gap at least as closely"
+TARGET = "gap"
+STRATA = ("recipe", "architecture")
+"""The columns with a model's kind of training and architecture: models that differ in them are not compared."""
+_PANELS = 12
+# A setting that explains less than this share of the gap's variance counts as having no effect.
+_INERT = 0.01
+_NOTES = (
+    "Bold: the paper's four measures, each in the variant and at the radius with the highest Pearson correlation.",
+    "Ψ: granulated Kendall. Given training: Pearson's correlation given training accuracy.",
+    "Names that end with _test are of test images, all others of training images.",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPool:
+    """The models of a pool, one row each, and how measures and training accuracy rank them.
+
+    Measures should be larger where the gap is larger: margins, confidence and the like have a leading minus. Models
+    that differ only in ``inert`` axes of the grid, which hardly affect the gap, are resampled together.
+    """
+
+    models: Sequence[Mapping[str, Any]]
+    measures: Sequence[str]
+    inert: Sequence[str]
+    ranking: Ranking | None = None
+    unranked: str | None = None
+
+    @property
+    def scores(self) -> Mapping[str, Score]:
+        """The scores of the measures, best first."""
+        return self.ranking.scores if self.ranking else {}
+
+    @cached_property
+    def papers(self) -> list[Score]:
+        """The paper's four measures, the effective degree first, each in the variant with the highest correlation."""
+        degrees = DEGREES if DEGREES[0] in self.measures else TEST_DEGREES
+        found = [self.find_highest(own) for own in (degrees, *((name,) for name in _OTHER_MEASURES))]
+        return [score for score in found if score] if found[0] else []
+
+    def find_highest(self, names: Iterable[str]) -> Score | None:
+        """Find the measure with the highest Pearson correlation among those with the given names, at any radius."""
+        wanted = {name.partition("@")[0] for name in names}
+        known = [score for name, score in self.scores.items() if name.partition("@")[0] in wanted and score.pearson]
+        return max(known, key=_pearson, default=None)
+
+
+class PoolStudy(Study):
+    """Ranks measures by how closely they follow the generalization gap over a pool of models.
+
+    The claim: the effective degree has the highest Pearson correlation of the paper's four measures. It is not decided
+    if training accuracy, which is not a measure of complexity, follows the gap at least as closely.
+    """
+
+    needs_all: ClassVar[bool] = False
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the lead of the effective degree over the best of the paper's other measures."""
+        pool = read_pool(results)
+        if pool.ranking is None or len(pool.papers) < 2:
+            return Verdict("not decided")
+        degree, *others = pool.papers
+        reference = pool.find_highest([REFERENCE])
+        explained = reference is not None and _pearson(reference) >= _pearson(degree)
+        other = REFERENCE if explained else max(others, key=_pearson).measure
+        found = pool.ranking.compare(degree.measure, other, "pearson")
+        quantity = f"Pearson's r of {degree.measure} minus that of {other}"
+        verdict = judge(quantity, found.value, found.interval, above=0.0)
+        return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the correlations, and the tests between the paper's measures."""
+        pool = read_pool(results)
+        return [_list_scores(pool, results), *_list_tests(pool)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot the gap against measures: the paper's four first, then those for reference, then the best others."""
+        pool = read_pool(results)
+        first = [*pool.papers, pool.find_highest(RANDOM_PIXELS), pool.find_highest([REFERENCE])]
+        names = [score.measure for score in first if score]
+        # Only the better variant along random pixels: the titles of the two would be shortened to the same.
+        names += [name for name, score in pool.scores.items() if score.kendall and name not in RANDOM_PIXELS]
+        shown, ranking = list(dict.fromkeys(names))[:_PANELS], pool.ranking
+        if ranking is None or not shown:
+            return []
+        caption = (
+            "The generalization gap against measures: the paper's four, ED along random pixels and training accuracy "
+            "for reference, then those that rank best."
+        )
+        return [StudyFigure("panels", caption, lambda theme: ranking.plot(shown, theme=theme))]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy and the gap."""
+        return f"{100 * run.value('test_accuracy'):.2f}%, gap {100 * run.value(TARGET):.2f}%"
+
+
+@lru_cache(maxsize=4)  # the resamples take a while
+def read_pool(results: Results) -> ModelPool:
+    """Read a pool from the summaries of its runs, one row per model, and rank its measures."""
+    models, axes = read_models(results), name_columns(results.recipe.axes)
+    measures = list_measures(models, axes)
+    reference = [REFERENCE] if len({model[REFERENCE] for model in models}) > 1 else []
+    pool = ModelPool(models, measures, _find_inert(models, axes))
+    clusters = [axis for axis in axes if axis not in pool.inert] or None
+    try:
+        ranked = rank(models, target=TARGET, measures=[*measures, *reference], hyperparameters=axes, clusters=clusters)
+    except ValueError as error:
+        return replace(pool, unranked=str(error))
+    return replace(pool, ranking=ranked)
+
+
+def count_models(number: int) -> str:
+    """Write a number of models."""
+    return f"{number} model{'' if number == 1 else 's'}"
+
+
+def read_models(results: Results) -> list[dict[str, Any]]:
+    """Return a row for each run, with its settings, stratum, accuracies and measures."""
+    runs = [(each.method.name, run) for each in results.methods for run in each.runs]
+    # Resampling depends on the order of configurations, so runs that were moved keep the order of their old names.
+    runs.sort(key=lambda pair: str(pair[1].environment.get("moved_from", pair[1].name)))
+    return [_describe_model(results.recipe, name, run) for name, run in runs]
+
+
+def name_columns(axes: Iterable[str]) -> list[str]:
+    """Return the names of columns for settings; ``model`` is called ``network``, as another column has that name."""
+    return ["network" if axis == "model" else axis for axis in axes]
+
+
+def list_measures(models: Sequence[Mapping[str, Any]], axes: Iterable[str]) -> list[str]:
+    """List the measures of a pool, with a leading minus for those that are good if large, such as margins."""
+    known = {"model", *axes, "seed", *STRATA, REFERENCE, "test_accuracy", TARGET}
+    names = dict.fromkeys(name for model in models for name in model if name not in known)
+    return [f"-{name}" if _is_good(name) else name for name in names if "_stderr" not in name]
+
+
+def _is_good(name: str) -> bool:
+    degrees = {*DEGREES, *TEST_DEGREES, *RANDOM_PIXELS}
+    return name.partition("@")[0] not in degrees and larger_is_better(name.removesuffix("_test"))
+
+
+def _describe_model(recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
+    complete, summary = type(recipe.settings).complete(run.settings), run.summary or {}
+    values = [complete[axis] for axis in recipe.axes]
+    settings = dict(zip(name_columns(recipe.axes), values, strict=True)) | {"seed": run.seed}
+    outcome = {key: run.value(key) for key in (REFERENCE, "test_accuracy", TARGET)}
+    measured = {proxy: found["value"] for proxy, found in (summary.get("proxies") or {}).items()}
+    measured |= {f"{proxy}_test": found["value"] for proxy, found in (summary.get("test_proxies") or {}).items()}
+    # The effective degree in a summary is measured on test images.
+    degrees = [
+        (TEST_DEGREES, "", summary.get("effective_degree")),
+        (RANDOM_PIXELS, "", summary.get("effective_degree_random_pixels")),
+        *((TEST_DEGREES, f"@{m}", found) for m, found in (summary.get("effective_degree_components") or {}).items()),
+    ]
+    for (raw, normalized), after, found in degrees:
+        if found:
+            measured |= {f"{raw}{after}": found["value"], f"{normalized}{after}": found["normalized"]}
+    title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
+    mixes = "mixup" in complete.get("regularizer", "").split("+")
+    # Networks of different widths count as one architecture.
+    strata = ("with mixup" if mixes else "without mixup", re.sub(r"-\d+$", "", complete.get("model", "")))
+    return {"model": title, **settings, **dict(zip(STRATA, strata, strict=True)), **outcome, **measured}
+
+
+def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:
+    """Find the axes that explain less than 1% of the gap's variance: models that differ only there are replicates."""
+    frame, found = pd.DataFrame(models), []
+    for axis in axes:
+        others = [other for other in axes if other != axis]
+        groups = frame.groupby(others if others else [0] * len(frame))[TARGET]
+        within = (frame[TARGET] - groups.transform("mean")).pow(2).mean()
+        if groups.size().max() > 1 and within < _INERT * frame[TARGET].var(ddof=0):
+            found.append(axis)
+    return found
+
+
+def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) -> float | None:
+    """Return the partial correlation of two quantities given a third; None if a linear fit on it leaves no residual."""
+    residuals = []
+    for each in (values, targets):
+        each, known = (part / (np.abs(part).max() or 1.0) for part in (each, given))  # so that no square overflows
+        each, known = each - each.mean(), known - known.mean()
+        rest = each - known * (known @ each) / (known @ known)
+        size = float(np.linalg.norm(rest))
+        if size <= 1e-9 * float(np.linalg.norm(each)):
+            return None  # only rounding errors are left
+        residuals.append(rest / size)
+    return float(np.clip(residuals[0] @ residuals[1], -1.0, 1.0))
+
+
+def correlate_given_training(ranking: Ranking, name: str) -> float | None:
+    """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
+
+    A stratum of n models has the weight n - 1, as in :func:`effdeg.pools.rank`. None if no stratum has a value. A
+    ranking without strata is one stratum.
+    """
+    values, weights = [], []
+    for inside in ranking.strata.values() or [ranking]:
+        known = inside.pool.measures
+        if name != REFERENCE and name in known and REFERENCE in known:
+            given = correlate_given(known[name], inside.pool.gaps, known[REFERENCE])
+            if given is not None:
+                values.append(given)
+                weights.append(len(inside.pool) - 1)
+    return float(np.average(values, weights=weights)) if values else None
+
+
+def make_row(ranking: Ranking, name: str, statistics: Iterable[Statistic | None]) -> tuple[str, ...]:
+    """Return the table row of a measure: statistics, and after the first the correlation given training accuracy."""
+    given = correlate_given_training(ranking, name)
+    label = "training accuracy (for reference)" if name == REFERENCE else name
+    first, *others = map(format_score, statistics)
+    return (label, first, NOTHING if given is None else f"{given:z.2f}", *others)
+
+
+def _list_scores(pool: ModelPool, results: Results) -> Table:
+    columns = ("measure", "Pearson", "given training", "Spearman", "Kendall", "Ψ")
+    title = f"{count_models(len(pool.models))}: {results.heading}"
+    if pool.ranking is None:
+        return Table(title, columns, (), (to_sentence(pool.unranked or ""),))
+    rows = tuple(
+        make_row(pool.ranking, name, (score.pearson, score.spearman, score.kendall, score.psi))
+        for name, score in pool.scores.items()
+    )
+    bold = frozenset((row, 0) for row, score in enumerate(pool.scores.values()) if score in pool.papers)
+    notes = (*_NOTES, *(f"{note}." for note in (pool.ranking.describe_intervals(), *pool.ranking.notes())))
+    return Table(title, columns, rows, notes, bold)
+
+
+def _list_tests(pool: ModelPool) -> Iterable[Table]:
+    """Compare the effective degree with the paper's other measures, and with the best of all others."""
+    if pool.ranking and len(pool.papers) > 1:
+        degree, *others = pool.papers
+        best = pool.find_highest(name for name in pool.measures if not name.startswith("effective_degree"))
+        names = dict.fromkeys(score.measure for score in (*others, best) if score)
+        note = "By Pearson's r, as in the paper, the test between two measures is lenient: 8% at a nominal 5%."
+        rows = compare_with(pool.ranking, degree.measure, names, "pearson")
+        yield Table(f"Advantage of {degree.measure}", ("over", "by Pearson's r", "one-sided p"), rows, (note,))
+
+
+def compare_with(
+    ranking: Ranking, measure: str, others: Iterable[str], statistic: Literal["pearson", "kendall"]
+) -> tuple[tuple[str, ...], ...]:
+    """Return a table row for each other measure: how far the measure is ahead of it, and the p-value."""
+    tests = {name: ranking.compare(measure, name, statistic) for name in others}
+    return tuple(
+        (
+            name,
+            format_score(Statistic(test.value, test.interval)),
+            NOTHING if test.p_value is None else f"{test.p_value:.2g}",
+        )
+        for name, test in tests.items()
+    )
+
+
+def _pearson(score: Score) -> float:
+    return score.pearson.value if score.pearson else float("-inf")
+
+
+def format_score(statistic: Statistic | None) -> str:
+    """Write a statistic with its interval."""
+    return NOTHING if statistic is None else str(statistic).replace(" to ", "…")

@@ -1,0 +1,1 @@
+"""PPO on Procgen's games."""

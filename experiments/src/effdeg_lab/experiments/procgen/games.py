@@ -1,0 +1,262 @@
+"""Procgen's games (Cobbe et al., 2020), in hard mode, behind one protocol for two packages.
+
+``procgen`` is the original, for training: fast, but there are wheels only for Linux on x86_64 up to Python 3.12.
+``envpool`` has the same games for most machines and newer Pythons, for tests and trials.
+"""
+
+import importlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from effdeg.io import describe_install
+from effdeg_lab.core.settings import suggest
+
+GAMES = ("starpilot", "dodgeball", "jumper", "fruitbot")
+ACTIONS = 15  # of every game: nine directions and six buttons, whether the game uses them or not
+_BACKENDS = ("procgen", "envpool")
+
+Observation = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The levels with numbers ``first`` to ``first + count - 1``. A level's number decides everything in it."""
+
+    first: int
+    count: int
+
+    def __post_init__(self) -> None:
+        # In both packages a count of 0 means all levels.
+        if self.first < 0 or self.count < 1 or self.first + self.count >= 2**31:
+            raise ValueError(f"{self}: first must be at least 0, count at least 1, and their sum below 2**31.")
+
+
+TRAINING = Levels(0, 500)
+UNSEEN = Levels(500, 100_000)
+
+
+class Games(Protocol):
+    """Several copies of one game, played side by side; each starts its next episode by itself, on a random level."""
+
+    def observe(self) -> Observation:
+        """Wait for the games; return their frames, the rewards of the last actions, and which episodes have ended.
+
+        Where an episode has ended, the frame is the first of the next one. Before the first action all rewards are 0
+        and no episode has ended. Later calls do not change the returned arrays.
+
+        Returns:
+            Frames (games, height, width, 3), rewards (games,) and ends (games,).
+        """
+        ...
+
+    def act(self, actions: NDArray[np.integer]) -> None:
+        """Start the next step of all games, one action for each, without waiting for them."""
+        ...
+
+    def levels(self) -> NDArray[np.int64]:
+        """Wait for the games and return the number of the level that each is on."""
+        ...
+
+
+def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str) -> Games:
+    """Start several copies of a game.
+
+    Args:
+        game: One of ``GAMES``.
+        count: How many copies.
+        levels: The levels that episodes are drawn from, with replacement.
+        seed: Decides the order of levels for every copy. The order is the same with either package.
+        backend: The package, ``"procgen"`` or ``"envpool"``; ``"toy"`` is a tiny game that stands in for any.
+
+    Returns:
+        The games, before the first action.
+
+    Raises:
+        ImportError: If the package is not installed.
+        ValueError: If there is no such game or package, or count or seed is too small.
+    """
+    if game not in GAMES:
+        raise ValueError(f"game={game!r} is unknown. {suggest(game, GAMES)}")
+    if count < 1:
+        raise ValueError(f"count={count} is too small: at least one game must be played.")
+    if seed < 0:
+        raise ValueError(f"seed={seed} is negative: it must be at least 0.")
+    if backend == "toy":
+        return ToyGames(count, levels, seed)
+    package = import_backend(backend)
+    # Both packages require less than 2**31.
+    seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
+    return (_Procgen if backend == "procgen" else _Envpool)(package, game, count, levels, seed)
+
+
+def import_backend(backend: str) -> ModuleType:
+    """Import a package of games; raise an error if it is unknown or not installed."""
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown. {suggest(backend, _BACKENDS)}")
+    try:
+        return importlib.import_module(backend)
+    except ImportError as error:
+        # The package may be installed without its own requirements: the error says so.
+        hint = describe_install(backend, "./experiments")
+        missing = ImportError(f"backend={backend!r} has failed ({error}): {hint}")
+        missing.missing = backend  # type: ignore[attr-defined]  # for effdeg-lab list
+        missing.add_note("To try the recipe without it, on a tiny game of our own: --smoke")
+        raise missing from error
+
+
+def check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
+    """Return actions as both packages take them; raise unless there is a possible one for each game."""
+    # Procgen would take -1 for a restart.
+    if actions.shape != (count,) or actions.min() < 0 or actions.max() >= ACTIONS:
+        raise ValueError(f"expected actions of shape ({count},) from 0 to {ACTIONS - 1}; got {actions!r}.")
+    return actions.astype(np.int32)
+
+
+class _Procgen:
+    """Games of the package procgen: threads in C++ play them between ``act`` and ``observe``."""
+
+    def __init__(self, package: ModuleType, game: str, count: int, levels: Levels, seed: int) -> None:
+        self._count, self._acted = count, False
+        self._games = package.ProcgenGym3Env(
+            num=count,
+            env_name=game,
+            distribution_mode="hard",
+            num_levels=levels.count,
+            start_level=levels.first,
+            rand_seed=seed,
+            # Threads without work sleep, so two sets of games that take turns may each have all the cores.
+            num_threads=min(count, os.cpu_count() or 1),
+        )
+
+    def observe(self) -> Observation:
+        rewards, frames, first = self._games.observe()
+        # "First" marks the first frame of an episode, and so the end of the one before, if there was one.
+        return frames["rgb"], rewards, first & self._acted
+
+    def act(self, actions: NDArray[np.integer]) -> None:
+        self._games.act(check_actions(actions, self._count))
+        self._acted = True
+
+    def levels(self) -> NDArray[np.int64]:
+        return np.array([each["level_seed"] for each in self._games.get_info()], dtype=np.int64)
+
+
+class _Envpool:
+    """Games of the package envpool, which play one extra step after each episode; this class hides it.
+
+    The frame at an episode's end is the old episode's last one; the next step ignores its action, and returns the new
+    episode's first frame and a reward of 0. So that one game can take this step alone, games are received one by one.
+    """
+
+    def __init__(self, package: ModuleType, game: str, count: int, levels: Levels, seed: int) -> None:
+        self._count = count
+        self._pool = package.make(
+            f"{game.capitalize()}Hard-v0",
+            "gymnasium",
+            num_envs=count,
+            batch_size=1,
+            num_threads=min(count, os.cpu_count() or 1),
+            seed=seed,
+            channel_first=False,
+            num_levels=levels.count,
+            start_level=levels.first,
+        )
+        self._pool.async_reset()
+        self._observation: Observation | None = None  # none while the games play
+        self._levels = np.zeros(count, dtype=np.int64)
+
+    def observe(self) -> Observation:
+        if self._observation is None:
+            self._observation = self._receive()
+        return self._observation
+
+    def act(self, actions: NDArray[np.integer]) -> None:
+        checked = check_actions(actions, self._count)
+        self.observe()  # a game that still plays cannot take an action
+        self._observation = None
+        self._pool.send(checked, np.arange(self._count))
+
+    def levels(self) -> NDArray[np.int64]:
+        self.observe()
+        return self._levels.copy()
+
+    def _receive(self) -> Observation:
+        frames = np.empty((self._count, 64, 64, 3), dtype=np.uint8)
+        rewards = np.zeros(self._count, dtype=np.float32)
+        ended = np.zeros(self._count, dtype=np.bool_)
+        waiting = self._count
+        while waiting:
+            frame, reward, terminated, truncated, info = self._pool.recv()
+            game = int(info["env_id"][0])
+            if not ended[game]:
+                rewards[game], ended[game] = reward[0], terminated[0] or truncated[0]
+                if ended[game]:
+                    self._pool.send(np.zeros(1, dtype=np.int32), info["env_id"])
+                    continue
+            frames[game], self._levels[game] = frame[0], info["level_seed"][0]
+            waiting -= 1
+        return frames, rewards, ended
+
+
+TOY_SIZE = 8  # of a frame; the square's is a quarter
+
+
+@cache
+def draw_toy_level(level: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the frames (steps, TOY_SIZE, TOY_SIZE, 3) of a level, and the side (steps,) of the square in each."""
+    random, square = np.random.default_rng(level), TOY_SIZE // 4
+    steps = int(random.integers(4, 11))
+    dark, bright = random.integers(0, 100, 3, dtype=np.uint8), random.integers(155, 256, 3, dtype=np.uint8)
+    sides = random.integers(0, 2, steps)
+    frames = np.broadcast_to(dark, (steps, TOY_SIZE, TOY_SIZE, 3)).copy()
+    for frame, side in zip(frames, sides, strict=True):
+        top, left = (
+            random.integers(0, TOY_SIZE - square + 1),
+            random.integers(0, TOY_SIZE // 2 - square + 1) + side * TOY_SIZE // 2,
+        )
+        frame[top : top + square, left : left + square] = bright
+    return frames, sides
+
+
+class ToyGames:
+    """Copies of a tiny game with generated levels, for smoke tests and tests: its returns say nothing about Procgen.
+
+    A square appears on the left or on the right of every frame. Action 0 catches it on the left, action 1 on the right;
+    a catch is worth 1. All other actions do nothing. An episode has 4 to 10 steps. The level decides its length, its
+    colors and where the squares appear.
+    """
+
+    def __init__(self, count: int, levels: Levels, seed: int) -> None:
+        self._from = levels
+        self._random = [np.random.default_rng([seed, each]) for each in range(count)]
+        self._levels = np.array([self._draw(each) for each in range(count)])
+        self._time = np.zeros(count, dtype=np.int64)
+        self._rewards, self._ended = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.bool_)
+
+    def observe(self) -> Observation:
+        """Return the frames, the rewards of the last actions, and which episodes have ended."""
+        frames = [draw_toy_level(level)[0][time] for level, time in zip(self._levels.tolist(), self._time, strict=True)]
+        return np.stack(frames), self._rewards.copy(), self._ended.copy()
+
+    def act(self, actions: NDArray[np.integer]) -> None:
+        """Take a step."""
+        actions = check_actions(actions, len(self._levels))
+        for game, (level, time) in enumerate(zip(self._levels.tolist(), self._time, strict=True)):
+            sides = draw_toy_level(level)[1]
+            self._rewards[game] = actions[game] == sides[time]
+            self._ended[game] = time + 1 == len(sides)
+            self._levels[game] = self._draw(game) if self._ended[game] else level
+        self._time = np.where(self._ended, 0, self._time + 1)
+
+    def levels(self) -> NDArray[np.int64]:
+        """Return the number of the level that each game is on."""
+        return self._levels.copy()
+
+    def _draw(self, game: int) -> int:
+        return self._from.first + int(self._random[game].integers(self._from.count))

@@ -1,0 +1,187 @@
+"""Returns of agents on training levels and on unseen levels, during training and at the end."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from effdeg_lab.core.recipe import Study, StudyFigure
+from effdeg_lab.core.results import Results, Spread
+from effdeg_lab.core.runs import Run
+from effdeg_lab.show.columns import format_difference, format_price, list_seeds, make_table, measure_price, read_curve
+from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from effdeg.plots import Theme
+
+_SPEED = "steps_per_second"
+_UNSEEN: dict[str, Any] = {"lw": 1.7}
+_TRAINING: dict[str, Any] = {"lw": 1.0, "alpha": 0.5}
+
+
+@dataclass(frozen=True)
+class Returns(Study):
+    """Compares agents by their returns on unseen levels, paired by seed. It claims that ED is ahead of the first."""
+
+    game: str  # as the paper calls it
+    # Published returns of plain PPO on unseen and on training levels, by millions of steps.
+    references: Mapping[float, tuple[Spread, Spread]] = field(default_factory=dict)
+    needs: ClassVar[str | None] = "test_return"
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the lead of ED on unseen levels."""
+        first, ed = results.methods[0], results.find("ed")
+        difference = results.difference(ed, key="test_return")
+        if difference is None:
+            return Verdict("not decided")
+        seeds = " (one seed)" if min(len(first.runs), len(ed.runs)) == 1 else ""
+        quantity = f"{ed.method.title} minus {first.method.title}, return on unseen levels{seeds}"
+        return judge(quantity, *difference, above=0.0)
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the returns at the end of training, and its speed."""
+        return [self._list_returns(results)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot the returns during training, if they were logged."""
+        logged = any(read_curve(each, "step", "test_return") is not None for each in results.done)
+        return [make_figure([results])] if logged else []
+
+    def headline(self, run: Run) -> str:
+        """Return both returns."""
+        return f"return {run.value('test_return'):.2f} on unseen levels, {run.value('train_return'):.2f} in training"
+
+    def _list_returns(self, results: Results) -> Table:
+        methods, first = results.methods, results.methods[0]
+        unseen = [each.spread("test_return") for each in methods]
+        columns = {
+            "": [each.method.title for each in methods],
+            "unseen levels": [_format_return(spread, each.state) for spread, each in zip(unseen, methods, strict=True)],
+            f"against {first.method.title}": [
+                format_difference(results.difference(each, key="test_return"), factor=1) for each in methods
+            ],
+            "training levels": [_format_return(each.spread("train_return")) for each in methods],
+            "gap": [_format_return(each.spread("gap")) for each in methods],
+            **list_seeds(results, methods),
+        }
+        notes = [
+            f"Raw returns of at least {results.scale['episodes']:,} episodes per run, after the last step. ±: standard "
+            "error over seeds. Differences on unseen levels have 95% intervals, paired by seed; * excludes zero."
+        ]
+        speeds = [each.time(_SPEED) for each in methods]
+        if any(speeds):
+            columns["steps/s"] = [NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds]
+            columns["speed"] = [format_price(measure_price(results, each, _SPEED)) for each in methods]
+            alone = "of runs that did not share their device"
+            notes.append(f"Speed: steps per second relative to {first.method.title}'s, {alone}.")
+        errors = [run.value("test_return_error") for each in results.done for run in each.runs]
+        if not np.isnan(errors).all():
+            notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
+        if published := self.references.get(_read_millions(results)[0]):
+            title, unseen_there, training = f"{first.method.title} elsewhere", *map(_format_return, published)
+            row = {"": title, "unseen levels": unseen_there, "training levels": training}
+            for name, column in columns.items():
+                column.append(row.get(name, NOTHING))
+            source = f"{published[0].count} runs of openai/train-procgen"
+            notes.append(f"{title}: {source} after as many steps, with batches of 65,536 steps.")
+        notes += results.failures
+        return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
+
+
+def make_figure(several: Sequence[Results]) -> StudyFigure:
+    """Return the figure of returns during training, with a panel for each game."""
+    games, episodes = [name_game(each) for each in several], min(each.scale["episodes"] for each in several)
+    caption = (
+        f"{', '.join(games)}: returns during training, solid on unseen levels, with bands of one standard error over "
+        "seeds, faint on the levels trained on. Means of the last 100 episodes, averaged over a tenth of training "
+        f"around each point. Dots and numbers: at least {episodes:,} episodes per run on unseen levels, at the end."
+    )
+    caption += " Shorter than the paper's runs." if any(map(is_shorter, several)) else ""
+    return StudyFigure("returns", caption, lambda theme: _plot(several, theme))
+
+
+def name_game(results: Results) -> str:
+    """Return the game, as the paper calls it."""
+    assert isinstance(results.recipe.study, Returns)
+    return results.recipe.study.game
+
+
+def is_shorter(results: Results) -> bool:
+    """Return whether runs have fewer steps than the paper's."""
+    steps, papers = _read_millions(results)
+    return steps < papers
+
+
+def name_panel(results: Results) -> str:
+    """Name the game and the number of steps, with the paper's where runs are shorter."""
+    steps, papers = _read_millions(results)
+    whole = f" of the paper's {papers:g}" if is_shorter(results) else ""
+    return f"{name_game(results)}, {steps:g}{whole} million steps"
+
+
+def _read_millions(results: Results) -> tuple[float, float]:
+    """Return the steps of a run, here and in the paper, in millions."""
+    return results.scale["steps"] / 1e6, results.recipe.settings.to_dict()["steps"] / 1e6
+
+
+def smoothen(curves: np.ndarray) -> np.ndarray:
+    """Return running means of curves, points last, over a tenth of the points, and fewer at the ends."""
+    window = curves.shape[-1] // 10 // 2 * 2 + 1
+    return pd.DataFrame(curves.T).rolling(window, center=True, min_periods=1).mean().to_numpy().T
+
+
+def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
+    """Write a mean with its standard error over seeds."""
+    if spread is None:
+        return nothing
+    return f"{spread.mean:.2f}" + ("" if spread.stderr is None else f" ± {spread.stderr:.2f}")
+
+
+def _plot(several: Sequence[Results], theme: str) -> "Figure":
+    from matplotlib.lines import Line2D
+
+    columns = min(len(several), 2)
+    rows = math.ceil(len(several) / columns)
+    with open_figure(theme, (5.6 * columns, 3.7 * rows + 0.3)) as (look, figure):
+        for place, results in enumerate(several):
+            axes = figure.add_subplot(rows, columns, place + 1)
+            _plot_game(axes, results, look, theme)
+            below = place + columns < len(several)
+            axes.set(xlabel="" if below else "environment steps, millions", ylabel="" if place % columns else "return")
+        styles = {"unseen levels": _UNSEEN, "training levels": _TRAINING}
+        handles = [Line2D([], [], color=look.ink, label=label, **style) for label, style in styles.items()]
+        figure.legend(handles=handles, loc="outside upper right", ncols=2, fontsize=8.5)
+    return figure
+
+
+def _plot_game(axes: "Axes", results: Results, look: "Theme", theme: str) -> None:
+    """Plot the returns of one game's agents, those of training levels behind."""
+    # ED is blue, as in other figures.
+    labels, styles = [], styles_of(replace(results.recipe, equal_time="ed"), theme)
+    for each in results.done:
+        own = styles[each.method.name]
+        for what, style, layer in (("train_return", _TRAINING, 2.0), ("test_return", _UNSEEN, 3.0)):
+            curve = read_curve(each, "step", what)
+            if curve is None:
+                continue
+            steps, smooth = curve[0, :, 0] / 1e6, smoothen(curve[..., 1])
+            mean = smooth.mean(0)
+            axes.plot(steps, mean, color=own.color, ls=own.line, zorder=layer, **style)
+            if len(curve) > 1 and what == "test_return":
+                stderr = smooth.std(0, ddof=1) / math.sqrt(len(curve))
+                axes.fill_between(steps, mean - stderr, mean + stderr, color=own.color, alpha=0.18, lw=0, zorder=layer)
+        end, value = _read_millions(results)[0], each.values("test_return").mean()
+        axes.plot(end, value, own.marker, ms=5, color=own.color, zorder=4)
+        labels.append(Label(f"{each.method.title} {value:.2f}", end, value, own.color))
+    axes.set_title(name_panel(results))
+    axes.set_xlim(left=0)
+    add_grid(axes, look)
+    label_ends(axes, labels)

@@ -1,0 +1,1 @@
+"""Fine-tuning under distribution shifts."""

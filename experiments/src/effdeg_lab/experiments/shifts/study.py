@@ -1,0 +1,321 @@
+"""Fine-tuned networks under distribution shifts: the paper's Table 2, and Figure 5 on weights between start and end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from effdeg_lab.core.recipe import Reported, Study, StudyFigure
+from effdeg_lab.core.results import Difference, MethodRuns, Results
+from effdeg_lab.core.runs import Run, RunFolder
+from effdeg_lab.engine.interpolation import Point, covers
+from effdeg_lab.show.columns import (
+    format_degree,
+    format_difference,
+    format_points,
+    format_price,
+    list_notes,
+    list_seeds,
+    list_values,
+    make_table,
+    measure_price,
+    read_degree,
+    tested_on,
+)
+from effdeg_lab.show.figures import Label, Style, add_grid, label_points, open_figure, styles_of
+from effdeg_lab.show.methods import judge_difference
+from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.verdicts import Verdict, Word, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from effdeg.plots import Theme
+
+MEAN = "shifted_accuracy"
+SOUPS = "soups.json"
+"""The file with the results of ``effdeg-lab soup``, in the folder of a recipe's runs."""
+# WiSE-FT recommends this if nothing can be tuned.
+_HALFWAY = 0.5
+Relation = Literal["above", "below", "crosses", "level"]
+
+
+@dataclass(frozen=True)
+class Shifts(Study):
+    """Compares fine-tuned networks on the test set and on shifted images, with weights from the start to the end.
+
+    The claim has three parts: ED is ahead of the first method on the test set; it is ahead on the mean over
+    shifts; and its curve, of the accuracies of weights between start and end, lies above that of the first.
+
+    Attributes:
+        paper: The paper's accuracies under shifts, by method and by shift, with their mean under ``mean``.
+    """
+
+    paper: Mapping[str, Mapping[str, Reported]] = field(default_factory=dict)
+    needs: ClassVar[str | None] = "test_accuracy"
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge both leads at the end of training, and the curves."""
+        first, ed = results.methods[0], results.find("ed")
+        parts = [judge_difference(results, ed, first, above=0.0)]
+        if list_shifts(results):
+            parts.append(judge_difference(results, ed, first, key=MEAN, name="mean of shifts", above=0.0))
+            parts.append(judge_curves(ed, first))
+        return judge_all(parts)
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the accuracies at the end, those in between, comparisons of the curves, and soups if there are any."""
+        tables = [self._list_accuracies(results)]
+        if _get_curved(results):
+            tables.append(_list_between(results))
+        if len(_get_curved(results)) > 1 and list_shifts(results):
+            tables.append(_list_relations(results))
+        return tables + _list_soups(results)
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot the curves of all methods, if there are shifts."""
+        if not list_shifts(results) or not _get_curved(results):
+            return []
+        caption = (
+            f"Accuracy on the test set and mean accuracy over {', '.join(list_shifts(results))}, of the weights "
+            "between the start of training, α = 0 (squares), and its end, α = 1 (dots), in steps of 0.1. Means over "
+            f"seeds, with bars of one standard error; thin lines are single seeds. {_describe_images(results)}"
+        )
+        if any(_starts(each) != _starts(results.done[0]) for each in results.done):
+            caption += " Curves from another start are cut off."
+        return [StudyFigure("curves", caption, lambda theme: self._plot(results, theme))]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy on the test set, and the mean over shifts."""
+        found = f"{100 * run.value('test_accuracy'):.2f}%"
+        return found if np.isnan(run.value(MEAN)) else f"{found}, {100 * run.value(MEAN):.2f}% under shifts"
+
+    def _list_accuracies(self, results: Results) -> Table:
+        methods, shifts = results.methods, list_shifts(results)
+        keys = {"test": "test_accuracy", **{name: f"shifted.{name}" for name in shifts}}
+        keys |= {"mean of shifts": MEAN} if shifts else {}
+        columns: dict[str, list[str]] = {"": [each.method.title for each in methods]}
+        bold = frozenset[tuple[int, int]]()
+        for name, key in keys.items():
+            spreads = [each.spread(key) for each in methods]
+            bold |= bold_largest(spreads, len(columns))
+            columns[f"{name}, %"] = [format_points(one, each.state) for one, each in zip(spreads, methods, strict=True)]
+        first = methods[0].method.title
+        columns[f"test, against {first}"] = [format_difference(results.difference(each)) for each in methods]
+        if shifts:
+            leads = [results.difference(each, key=MEAN) for each in methods]
+            columns[f"shifts, against {first}"] = list(map(format_difference, leads))
+        columns |= {
+            "values": [list_values(results, each) for each in methods],
+            "ED": [format_degree(read_degree(each)) for each in methods],
+            "step": [format_price(measure_price(results, each)) for each in methods],
+            **list_seeds(results, methods),
+        }
+        for name, row in self.paper.items():
+            method = results.recipe.method(name)
+            reported = [method.paper, *(row.get(shift) for shift in shifts), *([row["mean"]] if shifts else [])]
+            cells = [f"{method.title}, paper", *map(format_points, reported)]
+            for cell, column in zip([*cells, *[NOTHING] * len(columns)], columns.values(), strict=False):
+                column.append(cell)
+        notes = [*list_notes(results), "Differences have 95% intervals, paired by seed; * excludes zero."]
+        if self.paper and len(shifts) < len(next(iter(self.paper.values()))) - 1:
+            notes.append("The paper's mean is over all of its shifts, which are not all here.")
+        title = f"At the end of training, {tested_on(results)} and shifted images: {results.heading}"
+        return make_table(title, columns, notes, bold)
+
+    def _plot(self, results: Results, theme: str) -> "Figure":
+        styles = styles_of(replace(results.recipe, equal_time="ed"), theme)  # ED is blue, as elsewhere
+        with open_figure(theme, (7.2, 5.2)) as (look, figure):
+            axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
+            for each in _get_curved(results):
+                curves, style = 100 * read_curves(each), styles[each.method.name]
+                mean = _plot_curves(axes, curves, style)
+                labels.append(Label(each.method.title, mean[-1, 0], mean[-1, 1], style.color))
+                kept.append(mean if _starts(each) == _starts(results.done[0]) else mean[-1:])
+                reported = self.paper.get(each.method.name, {}).get("mean")
+                if reported is not None and each.method.paper is not None:
+                    axes.plot(
+                        each.method.paper.mean, reported.mean, "*", ms=9, mec=style.color, mfc=look.ground, zorder=4
+                    )
+            _show(axes, np.concatenate(kept), look)
+            axes.set(xlabel=f"{tested_on(results)} accuracy, %", ylabel="mean accuracy under shifts, %")
+            label_points(axes, labels)
+        return figure
+
+
+def list_shifts(results: Results) -> list[str]:
+    """List the shifts that all runs were tested on, in order."""
+    found = [list((run.summary or {}).get("shifted", {})) for each in results.done for run in each.runs]
+    return [name for name in (found[0] if found else []) if all(name in each for each in found)]
+
+
+def read_curves(each: MethodRuns) -> np.ndarray:
+    """Return test accuracy and mean accuracy under shifts along α, seeds × α × 2; nan where there are no shifts."""
+    entries = [(run.summary or {})["interpolated"] for run in each.runs]
+    return np.array([[(at["test_accuracy"], at.get(MEAN, np.nan)) for at in run] for run in entries])
+
+
+def relate(curve: np.ndarray, other: np.ndarray, margin: float = 0.0) -> Relation:
+    """Compare two curves, α × 2 each, by whether one covers the other to within a margin."""
+    points: list[list[Point]] = [[(float(x), float(y)) for x, y in each] for each in (curve, other)]
+    there, back = covers(*points, margin=margin), covers(*points[::-1], margin=margin)
+    if there and back:
+        return "level"
+    return "above" if there else "below" if back else "crosses"
+
+
+def judge_curves(one: MethodRuns, other: MethodRuns) -> Verdict:
+    """Judge whether the curve of one method lies above that of another.
+
+    It does if its mean curve covers that of the other and is somewhere above it by more than the error. It does not if
+    it is somewhere below by more than the error.
+    """
+    found = _compare_curves(one, other)
+    if found is None:
+        return Verdict("not decided")
+    word: Word = "not decided"
+    if found.error is not None and found.mean == "above" == found.beyond_error:
+        word = "holds"
+    elif found.error is not None and found.beyond_error in {"below", "crosses"}:
+        word = "does not hold"
+    quantity = (
+        f"seeds of {len(found.seeds)} in which the curve of {one.method.title} is above that of {other.method.title}"
+    )
+    return Verdict(word, quantity, found.seeds.count("above"))
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    seeds: list[Relation]  # of the two curves, for each seed
+    mean: Relation  # of the mean curves
+    error: float | None  # the largest half-width of 95% intervals of paired differences at any α; None for one seed
+    beyond_error: Relation | None  # of the mean curves, to within this error
+
+
+def _compare_curves(one: MethodRuns, other: MethodRuns) -> _Comparison | None:
+    """Compare the curves of two methods on the seeds that they share; None if there are none."""
+    curves = [
+        dict(zip((run.seed for run in each.runs), read_curves(each), strict=True)) if _is_curved(each) else {}
+        for each in (one, other)
+    ]
+    seeds = [seed for seed in curves[0] if seed in curves[1]]
+    if not seeds:
+        return None
+    first, second = (np.stack([each[seed] for seed in seeds]) for each in curves)
+    if np.isnan(first).any() or np.isnan(second).any():
+        return None
+    means, error = (first.mean(0), second.mean(0)), None
+    if len(seeds) > 1:
+        differences = (first - second).reshape(len(seeds), -1).T
+        found = [Difference.of(dict(enumerate(each)), dict.fromkeys(range(len(each)), 0.0)) for each in differences]
+        error = max((each.interval[1] - each.value for each in found if each.interval), default=0.0)
+    relations = [relate(a, b) for a, b in zip(first, second, strict=True)]
+    return _Comparison(relations, relate(*means), error, None if error is None else relate(*means, margin=error))
+
+
+def _is_curved(each: MethodRuns) -> bool:
+    return bool(each.runs) and all("interpolated" in (run.summary or {}) for run in each.runs)
+
+
+def _get_curved(results: Results) -> list[MethodRuns]:
+    """Return the methods whose runs all have curves."""
+    return [each for each in results.done if _is_curved(each)]
+
+
+def _starts(each: MethodRuns) -> str:
+    return str(each.runs[0].settings.get("start_from"))
+
+
+def _describe_images(results: Results) -> str:
+    """Describe the images that curves were measured on."""
+    counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
+    return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
+
+
+def _list_between(results: Results) -> Table:
+    """Tabulate the start, the middle and the end of all curves."""
+    methods, shifts = _get_curved(results), list_shifts(results)
+    columns: dict[str, list[str]] = {"": [each.method.title for each in methods]}
+    for place, title in ((0, "start"), (5, f"α = {_HALFWAY:g}"), (-1, "end")):
+        points = [100 * read_curves(each).mean(0)[place] for each in methods]
+        columns[f"{title}: test, %"] = [f"{point[0]:.2f}" for point in points]
+        if shifts:
+            columns[f"{title}: shifts, %"] = [f"{point[1]:.2f}" for point in points]
+    notes = ["Means over seeds, of the weights (1 − α) start + α end.", _describe_images(results)]
+    return make_table("Between the start and the end of training", columns, notes)
+
+
+def _list_relations(results: Results) -> Table:
+    """Tabulate how each curve compares with that of the first method."""
+    first, *others = _get_curved(results)
+    found = {each.method.title: _compare_curves(each, first) for each in others}
+    known = {title: each for title, each in found.items() if each is not None}
+    columns: dict[str, list[str]] = {
+        "": list(known),
+        "mean curves": [each.mean for each in known.values()],
+        "beyond the error": [each.beyond_error or NOTHING for each in known.values()],
+        "error, points": [NOTHING if each.error is None else f"{100 * each.error:.2f}" for each in known.values()],
+        "seeds above": [f"{each.seeds.count('above')} of {len(each.seeds)}" for each in known.values()],
+        "seeds below": [f"{each.seeds.count('below')} of {len(each.seeds)}" for each in known.values()],
+    }
+    notes = [
+        "Above: for every point of the other curve there is one that is as good on the test set and under shifts, but "
+        "not the other way around. Crosses: neither covers the other. Level: both do.",
+        "Error: the largest half-width of a 95% interval of differences at the same α, paired by seed. Beyond it, "
+        "smaller differences count as none.",
+    ]
+    return make_table(f"How curves lie to that of {first.method.title}", columns, notes)
+
+
+def _list_soups(results: Results) -> list[Table]:
+    """Tabulate the soups of the recipe's sweep, if they were made from runs with these settings."""
+    folders = (RunFolder(run.file.parent.parent) for each in results.done for run in each.runs)
+    file = next((folder.locate(results.recipe.name) / SOUPS for folder in folders), Path())
+    found = json.loads(file.read_text()) if file.is_file() else None
+    return [tabulate_soups(found)] if found and found.get("changes", {}) == results.changes else []
+
+
+def tabulate_soups(found: Mapping[str, Any]) -> Table:
+    """Tabulate the results of ``effdeg-lab soup``: the best model of each sweep, and its soups."""
+    rows = found["rows"]
+    shifts = list(rows[0].get("shifted", {})) if rows else []
+    columns: dict[str, list[str]] = {
+        "": [f"{row['method']}: {row['kind']}" for row in rows],
+        "models": [str(row["models"]) for row in rows],
+        "held-out, %": [f"{100 * row['held_out_accuracy']:.2f}" for row in rows],
+        "test, %": [f"{100 * row['test_accuracy']:.2f}" for row in rows],
+        **{f"{name}, %": [f"{100 * row['shifted'][name]:.2f}" for row in rows] for name in shifts},
+    }
+    if shifts:
+        columns["mean of shifts, %"] = [f"{100 * row[MEAN]:.2f}" for row in rows]
+    notes = (
+        "Models of a sweep that held out training images. The best, and those of the greedy soup, by these images.",
+    )
+    return make_table("Soups of sweeps", columns, notes)
+
+
+def _plot_curves(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
+    """Plot the curves of all seeds and their mean, with standard errors; return the mean."""
+    mean: np.ndarray = curves.mean(0)
+    for curve in curves if len(curves) > 1 else ():
+        axes.plot(*curve.T, color=style.color, ls=style.line, lw=0.6, alpha=0.35)
+    axes.plot(*mean.T, color=style.color, ls=style.line, lw=1.7)
+    if len(curves) > 1:
+        errors = curves.std(0, ddof=1) / np.sqrt(len(curves))
+        bars: dict[str, Any] = {"fmt": "none", "ecolor": style.color, "elinewidth": 0.8, "alpha": 0.7}
+        axes.errorbar(mean[:, 0], mean[:, 1], xerr=errors[:, 0], yerr=errors[:, 1], **bars)
+    axes.plot(*mean[0], "s", ms=5, color=style.color)
+    axes.plot(*mean[-1], style.marker, ms=6, color=style.color)
+    return mean
+
+
+def _show(axes: "Axes", points: np.ndarray, look: "Theme") -> None:
+    """Limit the axes to some points, with a margin."""
+    low, high = points.min(0), points.max(0)
+    margin = 0.08 * (high - low) + 0.2
+    axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
+    add_grid(axes, look)

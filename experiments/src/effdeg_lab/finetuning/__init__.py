@@ -1,1 +1,0 @@
-"""Fine-tuning pretrained image encoders: encoders, distribution shifts, interpolated weights and soups."""

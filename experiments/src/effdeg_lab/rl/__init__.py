@@ -1,1 +1,0 @@
-"""Reinforcement learning: PPO on Procgen's games, with the effective degree of the policy as a penalty."""

@@ -1,0 +1,146 @@
+"""The columns and notes that tables of methods share, and how their numbers are written."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from effdeg_lab.core.recipe import Recipe, Reported
+from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.core.settings import format_setting
+from effdeg_lab.show.tables import NOTHING, Table
+
+# The paper's letters.
+_SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ"}
+DEGREE = "effective_degree.value"
+ROUGH = "Times on a CPU are rough: other work on it slows some runs more than others."
+
+
+def tested_on(results: Results) -> str:
+    """Return which examples accuracies are on: ``test``, or ``held-out`` training examples."""
+    held_out = any(run.settings.get("held_out") for each in results.methods for run in each.runs)
+    return "held-out" if held_out else "test"
+
+
+def measure_price(results: Results, each: MethodRuns, key: str = "milliseconds_per_step") -> float | None:
+    """Return the time of a step, or a speed, relative to the first method's; None if their machines differ."""
+    first = results.methods[0]
+    step, plain = each.time(key), first.time(key)
+    return None if step is None or plain is None or each.machines != first.machines else step / plain
+
+
+def read_degree(each: MethodRuns) -> tuple[float, float] | None:
+    """Return the mean effective degree and its standard error over paths; None if it was not measured."""
+    value = each.spread(DEGREE)
+    if value is None:
+        return None
+    errors = each.values("effective_degree.stderr").fillna(0.0)
+    return value.mean, math.sqrt(math.fsum(errors**2)) / value.count
+
+
+def is_rough(results: Results) -> bool:
+    """Return whether times were measured on a CPU, which other work may have slowed down."""
+    return any("CPU" in machine for machine in results.machines)
+
+
+def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> str:
+    """Write an accuracy in percent, as the paper's tables do."""
+    if spread is None:
+        return nothing
+    scale = 1 if isinstance(spread, Reported) else 100
+    return f"{scale * spread.mean:.2f}" + ("" if spread.std is None else f" ± {scale * spread.std:.2f}")
+
+
+def format_difference(difference: Difference | None, factor: float = 100) -> str:
+    """Write a difference, by default in percentage points, with its interval and a star if that excludes zero."""
+    if difference is None or difference.interval is None:
+        return NOTHING if difference is None else f"{factor * difference.value:+.2f}"
+    low, high = (factor * end for end in difference.interval)
+    return f"{factor * difference.value:+.2f} ({low:+.2f} to {high:+.2f}){'' if low <= 0 <= high else '*'}"
+
+
+def format_degree(found: tuple[float, float] | None) -> str:
+    """Write an effective degree with its standard error, to two decimals or more if the error needs them."""
+    if found is None:
+        return NOTHING
+    value, error = found
+    smallest = error or abs(value) / 10
+    decimals = max(2, math.ceil(-math.log10(smallest))) if smallest else 2
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}" if decimals <= 6 else f"{value:.3g} ± {error:.1g}"
+
+
+def format_price(price: float | None) -> str:
+    """Write the time of a step as a multiple of the plain step."""
+    return NOTHING if price is None else f"{price:.2f}×"
+
+
+def format_duration(seconds: float | None) -> str:
+    """Write a time in a suitable unit."""
+    if seconds is None or math.isnan(seconds):
+        return NOTHING
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 5400 else f"{seconds / 3600:.3g} h"
+
+
+def format_values(values: Mapping[str, Any]) -> str:
+    """Write settings with the paper's letters."""
+    return ", ".join(f"{_SIGNS.get(key, key)} = {format_setting(value)}" for key, value in values.items()) or NOTHING
+
+
+def list_values(results: Results, each: MethodRuns) -> str:
+    """Write the characteristic settings of a method: those tuned, and those that have a letter in the paper."""
+    own = results.recipe.resolve(each.method).to_dict()
+    fixed = {key: own[key] for key in _SIGNS if key in each.method.changes and key not in each.method.tune}
+    return format_values({**(each.values_used or {}), **fixed}) if each.runs else NOTHING
+
+
+def count_seeds(results: Results) -> str:
+    """Write the number of seeds of the methods: one number, or the fewest and the most."""
+    counts = sorted({len(each.runs) for each in results.done})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
+    """Return the column of seeds; none if all methods have the same, which are in the heading, and none failed."""
+    if all([run.seed for run in each.runs] == results.seeds and not each.failed for each in results.done):
+        return {}
+    counts = [(len(each.runs), len(each.runs) + len(each.failed)) for each in methods]
+    return {"seeds": [f"{run} of {all_}" if run < all_ else str(run or NOTHING) for run, all_ in counts]}
+
+
+def list_notes(results: Results) -> list[str]:
+    """Return the notes of a table of accuracies."""
+    found = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
+    if "measure_paths" in results.scale and any(map(read_degree, results.methods)):
+        measured = "{measure_paths} paths × {measure_nodes} nodes".format(**results.scale)
+        found.append(f"ED: of {tested_on(results)} examples, at the end of training, {measured}.")
+    return found + results.failures
+
+
+def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
+    """Return the column of accuracies, with the state of methods that have none."""
+    head = "here, %" if tested_on(results) == "test" else "here, held-out, %"
+    return {head: [format_points(each.spread(), each.state) for each in methods]}
+
+
+def make_table(
+    title: str, columns: Mapping[str, Sequence[str]], notes: Iterable[str], bold: Iterable[Any] = ()
+) -> Table:
+    """Make a table from named columns."""
+    return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), frozenset(bold))
+
+
+def write_sweep_command(recipe: Recipe) -> str:
+    """Write the command that runs a recipe; all data except the digits needs a folder."""
+    needs_data = recipe.settings.to_dict().get("data", "digits") != "digits"
+    return f"effdeg-lab sweep {recipe.name}{' --data DIR' if needs_data else ''}"
+
+
+def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
+    """Return the values logged during training, seeds × evaluations × 2; None if there are none before the end."""
+    logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in each.runs]
+    shared = min(map(len, logs))
+    return np.stack([log[-shared:] for log in logs]) if shared > 1 else None

@@ -1,0 +1,186 @@
+"""What the studies' figures share: one style for each method, and labels next to what they name.
+
+Importing this does not load matplotlib; drawing does.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
+from itertools import cycle, product
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from effdeg_lab.core.recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from effdeg.plots import Theme
+
+Line = str | tuple[int, tuple[float, ...]]  # as matplotlib has it: a name, or an offset and dashes
+# After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.
+_COLORS = {
+    "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
+    "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
+}
+_GRAY = {"light": "#68717a", "dark": "#98a2ad"}
+# The lines and markers of methods that share a color; squares are left to the numbers of the paper.
+_SHAPES: tuple[tuple[Line, str], ...] = (
+    ("-", "o"),
+    ((0, (5, 2)), "^"),
+    ((0, (1, 1.2)), "D"),
+    ((0, (6, 2, 1, 2)), "v"),
+    ((0, (2, 2)), "p"),
+    ((0, (8, 3)), "<"),
+    ((0, (3, 1, 1, 1, 1, 1)), ">"),
+)
+MARKERS = tuple(marker for _, marker in _SHAPES)  # where dots are named by a legend: color alone is not enough
+_SIZE = 8.5
+_LINE_HEIGHT = 1.3 * _SIZE
+# Where a label may be, from its point: one at the height of its point is read most easily.
+_OFFSETS = sorted(
+    product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn; methods that share a color have other lines and markers."""
+
+    color: str
+    line: Line = "-"
+    marker: str = "o"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text, the point that it names, in the units of the data, and its color."""
+
+    text: str
+    x: float
+    y: float
+    color: str
+
+
+def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManager[tuple[Theme, Figure]]":
+    """Open an empty figure of some inches in a theme."""
+    from effdeg import plots
+
+    return plots.open_figure(theme, size)
+
+
+def pair_colors() -> dict[str, str]:
+    """Return the dark theme's color for each color of the light one."""
+    from effdeg.plots import THEMES
+
+    light, dark = ((*astuple(THEMES[theme]), *_COLORS[theme], _GRAY[theme]) for theme in ("light", "dark"))
+    return dict(zip(light, dark, strict=True))
+
+
+def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[str, Style]:
+    """Return the style of each method, the same in all figures; ``equal_time`` or else the second is blue.
+
+    Methods that are ``gray`` leave the colors, of which there are nine, to the others.
+    """
+    from effdeg.plots import THEMES
+
+    first, *others = [method.name for method in recipe.methods]
+    others.sort(key=lambda name: name != recipe.equal_time)
+    looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
+    grays = [Style(_GRAY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
+    colored, grayed = [name for name in others if name not in gray], [name for name in others if name in gray]
+    return {first: Style(THEMES[theme].ink)} | dict(zip(colored, cycle(looks))) | dict(zip(grayed, cycle(grays)))
+
+
+def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint grid lines behind everything else."""
+    axes.grid(axis=axis, color=theme.faint, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def plot_seeds(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
+    """Plot the curves of all seeds, seeds × points × 2, and their mean with a marker at its end; return the mean."""
+    for seed in curves:
+        axes.plot(*seed.T, color=style.color, ls=style.line, lw=0.6, alpha=0.4)
+    mean: np.ndarray = curves.mean(0)
+    axes.plot(*mean.T, color=style.color, ls=style.line, lw=1.6, marker=style.marker, markevery=[-1], ms=5)
+    return mean
+
+
+def name_rows(axes: "Axes", theme: "Theme", titles: Sequence[str]) -> None:
+    """Turn the vertical axis into one row for each title, the first on top."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.tick_params(left=False)
+    axes.spines["left"].set_visible(False)
+    add_grid(axes, theme, "x")
+
+
+def label_ends(axes: "Axes", labels: Sequence[Label]) -> None:
+    """Write labels in a column to the right of the axes, each near the height of its point and joined to it.
+
+    Call it when everything is drawn: it fixes the limits of the axes.
+    """
+    if not labels:
+        return
+    figure, right, grid = _fix_limits(axes), axes.get_xlim()[1], axes.get_gridspec()
+    points = figure.get_figheight() * 0.72 * 72 / (grid.nrows if grid else 1)  # the height of the axes, roughly
+    heights = (axes.transScale + axes.transLimits).transform([(label.x, label.y) for label in labels])[:, 1]
+    places = spread_apart(heights, _LINE_HEIGHT / points)
+    for label, height, place in zip(labels, heights, places, strict=True):
+        axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
+        where = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
+        _write(axes, label, (1.0, height), (1.07, place), {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}, where)
+
+
+def label_points(axes: "Axes", labels: Sequence[Label]) -> None:
+    """Write labels next to their points, where they cover neither each other nor another point.
+
+    Call it when everything is drawn: it fixes the limits of the axes.
+    """
+    from matplotlib.textpath import TextPath
+    from matplotlib.transforms import Bbox
+
+    figure = _fix_limits(axes)
+    figure.draw_without_rendering()  # the layout decides how many points the axes have
+    labels = sorted(labels, key=lambda label: -label.y)
+    points = axes.transData.transform([(label.x, label.y) for label in labels]) * 72 / figure.dpi
+    (left, bottom), (right, top) = axes.get_window_extent().get_points() * 72 / figure.dpi
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
+    where = {"textcoords": "offset points", "bbox": {"fc": axes.get_facecolor(), "ec": "none", "pad": 0.5}}
+    for label, (x, y) in zip(labels, points, strict=True):
+        width = TextPath((0, 0), label.text, size=_SIZE).get_extents().width + 2
+        starts = [(x + across - (width if across < 0 else 0), y + up - _LINE_HEIGHT / 2) for across, up in _OFFSETS]
+        boxes = [Bbox.from_bounds(*start, width, _LINE_HEIGHT) for start in starts]
+        free = [box for box in boxes if not box.count_overlaps(taken)]
+        inside = [box for box in free if left <= box.x0 and bottom <= box.y0 and box.x1 <= right and box.y1 <= top]
+        box = (inside or free or boxes)[0]
+        taken.append(box)
+        offset = (box.x0 - x, box.y0 + _LINE_HEIGHT / 2 - y)
+        _write(axes, label, (label.x, label.y), offset, {"shrinkA": 0, "shrinkB": 3}, where)
+
+
+def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float]:
+    """Move places apart until neighbors have a gap, staying between 0 and 1 while there is room."""
+    order = np.argsort(wanted, kind="stable")
+    places = np.asarray(wanted, dtype=float)[order]
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + gap)
+    top = max(1.0, gap * (len(places) - 1))
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], top)
+        top = places[index] - gap
+    return [float(place) for place in places[np.argsort(order)]]
+
+
+def _fix_limits(axes: "Axes") -> "Figure":
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    return cast("Figure", axes.get_figure())
+
+
+def _write(axes: "Axes", label: Label, point: Any, place: Any, leader: dict[str, Any], options: dict[str, Any]) -> None:
+    arrow = {"arrowstyle": "-", "color": label.color, "lw": 0.6, "alpha": 0.6, **leader}
+    style: dict[str, Any] = {"color": label.color, "fontsize": _SIZE, "va": "center", **options}
+    axes.annotate(label.text, point, place, arrowprops=arrow, **style)

@@ -1,0 +1,239 @@
+"""Compare methods by their accuracy, at equal epochs and at equal time, with the paper's order."""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar
+
+from effdeg_lab.core.recipe import Study, StudyFigure
+from effdeg_lab.core.results import MethodRuns, Results
+from effdeg_lab.core.runs import Run
+from effdeg_lab.show.columns import (
+    DEGREE,
+    ROUGH,
+    format_degree,
+    format_difference,
+    format_duration,
+    format_points,
+    format_price,
+    is_rough,
+    list_accuracies,
+    list_notes,
+    list_seeds,
+    list_values,
+    make_table,
+    measure_price,
+    read_curve,
+    read_degree,
+    tested_on,
+    write_sweep_command,
+)
+from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
+from effdeg_lab.show.probabilities import draw_scores, list_scores
+from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.verdicts import Verdict, judge, judge_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# If the paper gives no spread, methods closer than this many points count as not distinguished: the spreads that it
+# does give for such networks range from 0.1 to 1.5 points.
+_UNSTATED_SPREAD = 1.0
+
+
+@dataclass(frozen=True)
+class Methods(Study):
+    """Compares methods by their accuracy.
+
+    The claim is the paper's order: of any two methods that differ by more than their spread in the paper, the same one
+    must be ahead here. If no two do, none may differ by more than that spread here.
+
+    Attributes:
+        candidate: The method of interest, whose gain over the first method is shown; by default the best one in the
+            paper.
+        within: If given, the claim is instead that the candidate and the first method differ by less than this many
+            points.
+    """
+
+    candidate: str | None = None
+    within: float | None = None
+    needs: ClassVar[str | None] = "test_accuracy"
+
+    def claim(self, results: Results) -> Verdict:
+        """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
+        candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
+        if self.within is not None:
+            return judge_difference(results, candidate, results.methods[0], above=-self.within, below=self.within)
+        reported = [each for each in results.methods if each.method.paper]
+        done = sorted((each for each in reported if each.runs), key=_reported_mean, reverse=True)
+        if len(done) < 2:
+            gain = judge_difference(results, candidate, results.methods[0])
+            return replace(gain, word="not decided" if reported else "no claim")
+        # The first of several undecided pairs is shown.
+        pairs = sorted(combinations(done, 2), key=lambda pair: {*pair} != {candidate, results.methods[0]})
+        apart = [pair for pair in pairs if _reported_mean(pair[0]) - _reported_mean(pair[1]) > _reported_spread(*pair)]
+        if apart:
+            verdict = judge_all(judge_difference(results, *pair, above=0.0) for pair in apart)
+        else:
+            spreads = [(pair, _reported_spread(*pair)) for pair in pairs]
+            verdict = judge_all(
+                judge_difference(results, *pair, above=-spread, below=spread) for pair, spread in spreads
+            )
+        incomplete = len(done) < len(reported) and verdict.word == "holds"
+        return replace(verdict, word="not decided") if incomplete else verdict
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return accuracies at equal epochs, costs and accuracies at equal time, and other scores."""
+        times = [_list_times(results)] if _is_timed(results) else []
+        return [_list_accuracies(results), *times, *list_all_scores(results)]
+
+    def figures(self, results: Results) -> list[StudyFigure]:
+        """Plot accuracy and effective degree during training, and scores at the end."""
+        scores = draw_scores(results)
+        curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
+        if len(results.done) < 2 or all(curve is None for curve in curves):
+            return scores
+        caption = f"{tested_on(results).capitalize()} accuracy by epochs"
+        caption += ", by time" if _is_timed(results) else ""
+        caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
+        caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
+        if _name_paper(results) == "paper" and any(each.method.paper for each in results.done):
+            caption += " Hollow squares are the paper's accuracies after as many epochs."
+        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
+
+    def headline(self, run: Run) -> str:
+        """Return the accuracy."""
+        return f"{100 * run.value('test_accuracy'):.2f}%"
+
+
+def judge_difference(
+    results: Results, one: MethodRuns, other: MethodRuns, *, key: str = "test_accuracy", name: str = "", **bounds: float
+) -> Verdict:
+    """Judge the difference between two methods in points of accuracy; ``name`` says which, if not on the test set."""
+    difference = results.difference(one, other, key=key)
+    if difference is None:
+        return Verdict("not decided")
+    interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
+    unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
+    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}"
+    return judge(quantity, 100 * difference.value, interval, difference.reason, **bounds)
+
+
+def _reported_mean(each: MethodRuns) -> float:
+    return each.method.paper.mean if each.method.paper else -math.inf
+
+
+def _reported_spread(one: MethodRuns, other: MethodRuns) -> float:
+    """Return the spread of a difference in the paper, in percentage points, or a substitute if it gives none."""
+    stds = [each.method.paper and each.method.paper.std for each in (one, other)]
+    return _UNSTATED_SPREAD if None in stds else math.hypot(*(std or 0.0 for std in stds))
+
+
+def _is_timed(results: Results) -> bool:
+    """Return whether any runs have times; those that shared a device do not."""
+    return any(each.time() is not None for each in results.done)
+
+
+def _is_tracked(results: Results) -> bool:
+    """Return whether the effective degree was measured during training."""
+    return any(read_curve(each, "epoch", DEGREE) is not None for each in results.done)
+
+
+def list_all_scores(results: Results) -> list[Table]:
+    """Return the scores of probabilities and on corrupted images, also at equal time if those differ."""
+    title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
+    tables, at = list_scores(title, results.done), results.equal_time
+    if at is not None and any(epochs != results.epochs for _, epochs in at.found.values()):
+        title = f"Probabilities and shifts at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
+        found = [at.found[each.method.name][0] for each in results.methods if each.method.name in at.found]
+        tables += list_scores(title, found)
+    return tables
+
+
+def _list_accuracies(results: Results) -> Table:
+    methods, papers = results.methods, [each.method.paper for each in results.methods]
+    columns = {"": [each.method.title for each in methods]}
+    if any(papers):
+        columns[f"{_name_paper(results)}, %"] = list(map(format_points, papers))
+    bold = bold_largest(papers, 1) | bold_largest([each.spread() for each in methods], len(columns))
+    training = [each.spread("train_accuracy") for each in methods]
+    differences = [results.difference(each) for each in methods]
+    columns |= {
+        **list_accuracies(results, methods),
+        f"against {methods[0].method.title}": list(map(format_difference, differences)),
+        "training, %": [f"{100 * spread.mean:.2f}" if spread else NOTHING for spread in training],
+        "ED": [format_degree(read_degree(each)) for each in methods],
+        **({"epochs": [str(each.epochs or NOTHING) for each in methods]} if results.varies_epochs else {}),
+        **list_seeds(results, methods),
+    }
+    intervals = ["Differences have 95% intervals; * excludes zero."]
+    notes = list_notes(results) + (intervals if any(each and each.interval for each in differences) else [])
+    title = "Accuracy" if results.varies_epochs else "At equal epochs"
+    return make_table(f"{title}: {results.heading}", columns, notes, bold)
+
+
+def _list_times(results: Results) -> Table:
+    methods, at, rough = results.methods, results.equal_time, is_rough(results)
+    times = [each.time("seconds_per_epoch") for each in methods]
+    columns = {
+        "": [each.method.title for each in methods],
+        "values": [list_values(results, each) for each in methods],
+        "per epoch": [format_duration(time) if time else each.state for time, each in zip(times, methods, strict=True)],
+        "step": [format_price(measure_price(results, each)) for each in methods],
+        "in all": [format_duration(each.time()) for each in methods],
+    }
+    title, notes, bold = "What it costs", [ROUGH] if rough else [], frozenset[tuple[int, int]]()
+    if at is not None:
+        title += f", and at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
+        notes.append("At equal time: the longest of a method's finished runs that took 80 to 105% of that time.")
+        found = [at.found.get(each.method.name) for each in methods]
+        reached = [pair and pair[0].spread() for pair in found]
+        took = {name: f"took {format_duration(each.time())}" for name, each in at.longer.items()}
+        absent = [took.get(each.method.name, "not run") for each in methods]
+        columns["at equal time, %"] = list(map(format_points, reached, absent))
+        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in found]
+        steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
+        missing = [step for name, step in steps.items() if name not in at.found]
+        # No method is the best as long as a cheaper one was not run at equal time.
+        if not rough and min(missing, default=math.inf) >= steps[at.reference.name]:
+            bold = bold_largest(reached, 5)
+        if missing:
+            command = f"{write_sweep_command(results.recipe)} --no-tune --equal-time {at.reference.name}"
+            notes.append(f"To run what is missing: `{command}`, and `--set` for what differs from the recipe.")
+    if len(results.machines) > 1:
+        columns["device"] = [", ".join(each.machines) or NOTHING for each in methods]
+    return make_table(title, columns, notes, bold)
+
+
+def _name_paper(results: Results) -> str:
+    epochs = results.recipe.settings.to_dict().get("epochs", results.epochs)
+    return "paper" if epochs == results.epochs else f"paper ({epochs} epochs)"
+
+
+def _plot_curves(results: Results, theme: str) -> "Figure":
+    minutes = max(each.time() or 0.0 for each in results.done) > 120
+    time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
+    panels = [(f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01))]
+    if _is_timed(results):
+        panels.append(("the same by time", time, "seconds", "test_accuracy", (60 if minutes else 1, 0.01)))
+    if _is_tracked(results):
+        panels.append(("effective degree", "epoch", "epoch", DEGREE, (1, 1)))
+    with open_figure(theme, (5.5 * len(panels), 3.9)) as (look, figure):
+        for axes, (title, x_title, along, what, units) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            labels = []
+            for each in results.done:
+                curve, style = read_curve(each, along, what), styles_of(results.recipe, theme)[each.method.name]
+                if curve is not None and (along == "epoch" or each.time() is not None):
+                    x, y = plot_seeds(axes, curve / units, style)[-1]
+                    labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
+                    if what == "test_accuracy" and each.method.paper and _name_paper(results) == "paper":
+                        axes.plot(x, each.method.paper.mean, "s", mec=style.color, mfc=look.ground, zorder=3)
+            if what == "test_accuracy" and labels:  # zoom in on the end of training
+                low, high = min(label.y for label in labels), max(label.y for label in labels)
+                axes.set_ylim(max(axes.get_ylim()[0], low - max(2.5 * (high - low), 4.0)))
+            axes.set(title=title, xlabel=x_title)
+            add_grid(axes, look)
+            label_ends(axes, labels)
+    return figure

@@ -1,0 +1,148 @@
+"""A table and a figure of scores: of predicted probabilities, and on corrupted images."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from effdeg_lab.core.recipe import StudyFigure
+from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.show.figures import Style, name_rows, open_figure, styles_of
+from effdeg_lab.show.tables import NOTHING, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from effdeg.plots import Theme
+
+
+class Measure(NamedTuple):
+    """A number in the summaries, and how to write it."""
+
+    title: str
+    key: str
+    unit: float = 1.0
+    decimals: int = 3
+    higher_is_better: bool = False
+
+    def write(self, spread: Spread | None) -> str:
+        """Write the mean and the standard deviation over seeds in the measure's unit."""
+        if spread is None:
+            return NOTHING
+        std = "" if spread.std is None else f" ± {spread.std / self.unit:.{self.decimals}f}"
+        return f"{spread.mean / self.unit:.{self.decimals}f}{std}"
+
+
+_NLL, _NLL_SCALED = Measure("NLL", "test_loss"), Measure("NLL, scaled", "test_loss_scaled")
+_BRIER, _BRIER_SCALED = Measure("Brier", "test_brier", 1.0, 4), Measure("Brier, scaled", "test_brier_scaled", 1.0, 4)
+_ECE = Measure("ECE, %", "test_calibration_error", 0.01, 2)
+_ECE_SCALED = Measure("ECE, scaled, %", "test_calibration_error_scaled", 0.01, 2)
+_AURC = Measure("AURC × 1000", "test_aurc", 0.001, 2)
+_CORRUPTED = Measure("corrupted, %", "corrupted_accuracy", 0.01, 2, higher_is_better=True)
+_COLUMNS = (_NLL, _NLL_SCALED, _BRIER, _ECE, _ECE_SCALED, _AURC, _CORRUPTED)
+MEASURES = (Measure("accuracy, %", "test_accuracy", 0.01, 2, higher_is_better=True), *_COLUMNS)
+"""The measures by which classifiers are judged."""
+# Further images of Tiny-ImageNet's classes.
+_VAL5 = Measure("val5, %", "shifted.val5", 0.01, 2, higher_is_better=True)
+# The lower row shows the scores of the upper one after scaling, except in the last column.
+_PANELS = ((_NLL, _BRIER, _ECE, _AURC), (_NLL_SCALED, _BRIER_SCALED, _ECE_SCALED, _CORRUPTED))
+_NOTES = (
+    "NLL: negative log-likelihood. ECE: expected calibration error, 15 bins. AURC: area under the risk–coverage curve. "
+    "Scaled: after temperature scaling, cross-fitted. Lower is better.",
+    "±: standard deviation over seeds. * better than the best of the other methods, † worse: the 95% interval of the "
+    "difference, paired by seed, excludes zero.",
+)
+
+
+def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
+    """Return the table of scores; none if no run has them, as in earlier versions."""
+    if not any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs):
+        return []
+    used = _describe_corrupted(methods)
+    columns, bold, notes = {"": [each.method.title for each in methods]}, set[tuple[int, int]](), [*_NOTES]
+    if used:
+        verdict = "Higher is better" if len(used) == 1 else "These numbers cannot be compared"
+        notes.append(f"Corrupted: mean accuracy on {' or '.join(used)}. {verdict}.")
+    for measure in (*_COLUMNS, _VAL5):
+        scored = [each for each in methods if each.spread(measure.key)]
+        if not scored:
+            continue
+        compared = [] if measure is _CORRUPTED and len(used) > 1 else scored
+        if len(compared) > 1:
+            bold.add((methods.index(find_best(measure, compared)), len(columns)))
+        columns[measure.title] = [_format(measure, each, compared) for each in methods]
+    if _VAL5.title in columns:
+        notes.append("val5: accuracy on images of ImageNet's validation set, of the same classes. Higher is better.")
+    rows = tuple(zip(*columns.values(), strict=True))
+    return [Table(title, tuple(columns), rows, tuple(notes), frozenset(bold))]
+
+
+def draw_scores(results: Results) -> list[StudyFigure]:
+    """Return the figure of scores; none if fewer than two methods have them."""
+    methods = [each for each in results.done if each.spread(_BRIER.key)]
+    if len(methods) < 2:
+        return []
+    caption = (
+        "Scores before temperature scaling (top) and after it (NLL, Brier score, ECE); lower is better, except for "
+    )
+    caption += f"accuracy on corrupted images. Dotted: {methods[0].method.title}."
+    caption += "" if len(results.seeds) == 1 else " Small dots are single seeds."
+    return [StudyFigure("probabilities", caption, lambda theme: _plot(results, methods, theme))]
+
+
+def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:
+    """Return the method with the best mean."""
+    sign = -1 if measure.higher_is_better else 1
+    return min(methods, key=lambda each: sign * float(each.values(measure.key).mean()))
+
+
+def _format(measure: Measure, each: MethodRuns, compared: Sequence[MethodRuns]) -> str:
+    """Write a score, with a mark if it differs significantly from the best of the other methods."""
+    text = measure.write(each.spread(measure.key))
+    others = [other for other in compared if other is not each]
+    if text == NOTHING or not others:
+        return text
+    best = find_best(measure, others)
+    difference = Difference.of(*(dict(one.values(measure.key)) for one in (each, best)))
+    if difference.interval is None or difference.interval[0] <= 0 <= difference.interval[1]:
+        return text
+    return text + ("*" if (difference.value > 0) == measure.higher_is_better else "†")
+
+
+def _describe_corrupted(methods: Sequence[MethodRuns]) -> list[str]:
+    """Describe the corrupted images that were used, once each."""
+    summaries = [run.summary or {} for each in methods for run in each.runs]
+    found = (
+        f"{len(summary['corrupted'])} corruptions of severity {summary['corrupted_severity']}, "
+        f"{summary['corrupted_images']:,} images"
+        for summary in summaries
+        if "corrupted" in summary
+    )
+    return list(dict.fromkeys(found))
+
+
+def _plot(results: Results, methods: Sequence[MethodRuns], theme: str) -> "Figure":
+    with open_figure(theme, (11, 1.4 + 0.5 * len(methods))) as (look, figure):
+        grid = figure.subplots(2, 4)
+        for row, measures in zip(grid, _PANELS, strict=True):
+            for axes, measure in zip(row, measures, strict=True):
+                _plot_panel(axes, measure, methods, look, styles_of(results.recipe, theme))
+                axes.tick_params(labelleft=axes is row[0])
+        for upper, lower in list(zip(*grid, strict=True))[:3]:  # one scale for before and after
+            limits = [*upper.get_xlim(), *lower.get_xlim()]
+            upper.set_xlim(min(limits), max(limits))
+            lower.set_xlim(min(limits), max(limits))
+    return figure
+
+
+def _plot_panel(
+    axes: "Axes", measure: Measure, methods: Sequence[MethodRuns], look: "Theme", styles: dict[str, Style]
+) -> None:
+    scored = {place: each.values(measure.key) / measure.unit for place, each in enumerate(methods)}
+    for place, values in scored.items():
+        color = styles[methods[place].method.name].color
+        axes.plot(values, [place] * len(values), "o", ms=3, color=color, alpha=0.45, mew=0)
+        axes.plot(values.mean(), place, "o", ms=6, color=color)
+    axes.axvline(scored[0].mean(), color=look.ink, ls=":", lw=1)
+    name_rows(axes, look, [each.method.title for each in methods])
+    axes.set(title=measure.title)
+    axes.set_visible(any(values.notna().any() for values in scored.values()))

@@ -1,0 +1,83 @@
+"""Random search: within its ranges, spread as it says, and the same for everybody."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from scipy.stats import kstest
+from toy_results import POOL, make_run
+from typer.testing import CliRunner
+
+from effdeg_lab.cli import app
+from effdeg_lab.core.recipe import find_recipe
+from effdeg_lab.core.results import collect
+from effdeg_lab.core.runs import RunFolder
+from effdeg_lab.core.search import Draws, draw_points
+from effdeg_lab.experiments.pools.study import read_models
+
+
+def draw(count, name, *values):
+    return [point["x"] for point in draw_points(lambda draws: {"x": getattr(draws, name)(*values)}, count, seed=0)]
+
+
+def test_numbers_are_spread_as_they_should_be():
+    drawn = draw(2000, "uniform", 2.0, 4.0)
+    assert kstest(drawn, "uniform", (2.0, 2.0)).pvalue > 1e-3
+    drawn = draw(2000, "log_uniform", 1e-6, 1e-2)
+    assert kstest([math.log10(each) for each in drawn], "uniform", (-6, 4)).pvalue > 1e-3
+    drawn = draw(2000, "choice", "a", "b", "c", "d")
+    assert {*drawn} == {*"abcd"}
+    assert all(abs(drawn.count(each) - 500) < 100 for each in "abcd")
+    drawn = draw(2000, "zero_or_uniform", 0.1, 0.9)
+    kept = [each for each in drawn if each]
+    assert abs(len(kept) - 1000) < 120
+    assert kstest(kept, "uniform", (0.1, 0.8)).pvalue > 1e-3
+
+
+def test_points_are_the_same_for_everybody():
+    """Python's first number for the seed 0 is 0.8444218515250481, in all of its versions."""
+    assert draw(1, "uniform", 0.0, 1.0) == [0.844]
+    assert draw(1, "log_uniform", 1e-4, 1.0) == [float(f"{1e-4 ** (1 - 0.8444218515250481):.3g}")]
+    assert draw(3, "uniform", 0.0, 1.0) == draw(5, "uniform", 0.0, 1.0)[:3]
+    first, *_, last = find_recipe("cifar10-random-pool").points()
+    assert first == {
+        "regularizer": "plain",
+        "alpha": 0.0,
+        "model": "resnet9-16",
+        "optimizer": "sgd",
+        "lr": 0.0739,
+        "weight_decay": 0.000101,
+        "batch": 256,
+    }
+    assert last["model"].startswith("resnet9-")
+    first = find_recipe("cifar10-random-mlps").points()[0]
+    assert (first["model"], first["optimizer"], first["lr"], first["batch"]) == ("mlp", "adamw", 0.000539, 128)
+
+
+def test_a_range_without_a_logarithm():
+    with pytest.raises(ValueError, match=r"log_uniform\(0, 1\): expected 0 < low <= high"):
+        Draws(0).log_uniform(0, 1)
+
+
+def test_runs_of_a_search_are_one_pool_whatever_their_length():
+    search = ({"epochs": 5, "lr": 0.3}, {"epochs": 10, "lr": 0.2}, {"epochs": 15, "lr": 0.1})
+    recipe = replace(POOL, grid={}, search=search, seeds=(0,))
+    runs = [make_run(recipe, "plain", 0.8, **point) for point in search]
+    stray = make_run(recipe, "plain", 0.8, epochs=5, lr=0.1)
+    (results,) = collect(recipe, [*runs, stray])
+    assert results.size == 3
+    assert (results.varies_epochs, results.heading) == (True, "seed 0, Thinking Machine")
+    assert {(model["epochs"], model["lr"]) for model in read_models(results)} == {(5, 0.3), (10, 0.2), (15, 0.1)}
+    (shorter,) = collect(recipe, [stray], {"epochs": 5})
+    assert shorter.size == 1
+
+
+def test_a_single_run_is_one_of_the_search(tmp_path, monkeypatch):
+    recipe = replace(find_recipe("digits-methods"), search=({"lr": 0.004, "epochs": 3}, {"lr": 0.005, "epochs": 2}))
+    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: recipe)
+    changes = ["epochs=1", "limit=40", "batch=20", "measure_paths=2", "measure_nodes=8", "measure_degree=4"]
+    given = [part for change in changes for part in ("--set", change)]
+    shown = CliRunner().invoke(app, ["run", "digits-methods", "--runs", str(tmp_path), "--device", "cpu", *given])
+    assert shown.exit_code == 0, shown.output
+    (run,) = RunFolder(tmp_path).read()
+    assert (run.settings["lr"], run.settings["epochs"]) == (0.004, 1)

@@ -1,0 +1,337 @@
+"""ImageNet, its shifts and PACS in small made-up folders, and the class lists behind them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from effdeg_lab.data import MADE_UP, check, load
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images, KeptImages
+from effdeg_lab.data.pacs import DOMAINS, find_pacs
+from effdeg_lab.data.shifts import SHIFTS, find_test_set, measure_accuracy, read_classes
+from effdeg_lab.models.made_up import paint, write_pacs
+
+ALL = read_classes()
+NUMBERS = {each.wnid: number for number, each in enumerate(ALL)}
+CROP = Crop(4)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+
+
+def color(number):
+    """Return a color that is the number of a class."""
+    return (number % 256, number // 256, 7)
+
+
+def write(folder, name, number, files=("a.png",), size=(4, 4)):
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (folder / name / file).write_bytes(paint(color(number), size))
+
+
+def get_numbers(test_set):
+    """Return the class of ImageNet that each image shows, from its color."""
+    found = torch.stack([test_set.images[index][:, 1, 1] for index in range(len(test_set))]).int()
+    assert bool((found[:, 2] == 7).all())
+    return (found[:, 0] + 256 * found[:, 1]).tolist()
+
+
+def test_the_class_lists_have_their_sizes():
+    assert len(ALL) == len(NUMBERS) == 1000
+    assert [each.wnid for each in ALL] == sorted(NUMBERS)
+    assert sum(each.in_r for each in ALL) == sum(each.in_a for each in ALL) == 200
+    assert len({each.objectnet for each in ALL} - {""}) == 113
+    assert sum(bool(each.objectnet) for each in ALL) == 125
+
+
+def test_the_class_lists_are_the_published_ones():
+    assert (ALL[0].wnid, ALL[0].name, ALL[1].name, ALL[999].wnid) == ("n01440764", "tench", "goldfish", "n15075141")
+    # From the lists of numbers in hendrycks/imagenet-r and hendrycks/natural-adv-examples.
+    in_r, in_a = ([number for number, each in enumerate(ALL) if getattr(each, key)] for key in ("in_r", "in_a"))
+    assert (in_r[:10], sum(in_r)) == ([1, 2, 4, 6, 8, 9, 11, 13, 22, 23], 86135)
+    assert (in_a[:10], sum(in_a)) == ([6, 11, 13, 15, 17, 22, 23, 27, 30, 37], 102178)
+    assert len({*in_r} & {*in_a}) == 86
+    groups = {}
+    for number, each in enumerate(ALL):
+        groups.setdefault(each.objectnet, []).append(number)
+    assert groups["alarm_clock"] == [409, 530]  # analog and digital clock
+    assert groups["bicycle"] == [444, 671]  # tandem and mountain bike
+    assert groups["banana"] == [954]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "classes"),
+    [
+        ("imagenet", "imagenet/val", 1000),
+        ("imagenet", "imagenet/val_in_folder", 1000),
+        ("imagenet-train", "ILSVRC/Data/CLS-LOC/train", 1000),
+        ("imagenet-v2", "imagenet-v2", 1000),
+        ("imagenet-r", "imagenet-r", 200),
+        ("imagenet-a", "imagenet-a", 200),
+        ("imagenet-sketch", "sketch", 1000),
+    ],
+)
+def test_folders_are_named_by_wordnet_id(tmp_path, name, place, classes):
+    is_member = {"imagenet-r": lambda each: each.in_r, "imagenet-a": lambda each: each.in_a}.get(name, lambda _: True)
+    for each in filter(is_member, ALL):
+        write(tmp_path / place, each.wnid, NUMBERS[each.wnid])
+    (tmp_path / place / "README.txt").write_text("not a class")
+    (tmp_path / place / ALL[6].wnid / "notes.txt").write_text("not an image")
+    found = find_test_set(name, tmp_path, CROP)
+    assert len(found) == len(found.counts_as) == classes
+    assert [(number,) for number in get_numbers(found)] == [found.counts_as[label] for label in found.labels]
+
+
+def test_imagenet_v2_is_numbered(tmp_path):
+    for number in range(1000):
+        write(tmp_path / "imagenetv2-matched-frequency-format-val", str(number), number)
+    found = find_test_set("imagenet-v2", tmp_path, CROP)
+    assert found.labels.tolist() == get_numbers(found)  # also of 10, which comes before 2 in the order of names
+    assert [*map(str, found.labels.tolist())] == sorted(map(str, range(1000)))
+
+
+def test_objectnets_classes_are_several_of_imagenets(tmp_path):
+    first = {each.objectnet: number for number, each in reversed([*enumerate(ALL)]) if each.objectnet}
+    for folder, number in first.items():
+        write(tmp_path / "objectnet-1.0/images", folder, number, files=("a.png", "b.png"), size=(9, 8))
+    write(tmp_path / "objectnet-1.0/images", "air_freshener", 5)  # none of ImageNet's
+    found = find_test_set("objectnet", tmp_path, CROP)
+    assert (len(found), len(found.counts_as), len({*found.labels.tolist()})) == (226, 113, 113)
+    assert sorted(sum(found.counts_as, ())) == [number for number, each in enumerate(ALL) if each.objectnet]
+    for number, label in zip(get_numbers(found), found.labels, strict=True):
+        assert found.counts_as[label][0] == number
+
+
+def test_objectnets_border_is_cut_off(tmp_path):
+    image = np.zeros((14, 14, 3), np.uint8)
+    image[2:-2, 2:-2] = 200
+    for folder in {each.objectnet for each in ALL} - {""}:
+        write(tmp_path / "objectnet", folder, 0)
+        Image.fromarray(image).save(tmp_path / "objectnet" / folder / "a.png")
+    found = find_test_set("objectnet", tmp_path, Crop(10)).images[0]
+    assert found.shape == (3, 10, 10)
+    assert bool((found == 200).all())
+
+
+def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
+    for each in ALL:
+        if each.in_a:
+            write(tmp_path / "imagenet-a", each.wnid, 0)
+        if each.objectnet:
+            write(tmp_path / "objectnet", each.objectnet, 0)
+    logits = torch.randn(5, 1000)
+    of_a = find_test_set("imagenet-a", tmp_path, CROP).project(logits)
+    assert torch.equal(of_a, logits[:, [each.in_a for each in ALL]])
+    objectnet = find_test_set("objectnet", tmp_path, CROP)
+    folders = sorted({each.objectnet for each in ALL} - {""})
+    expected = [[max(row[n] for n, each in enumerate(ALL) if each.objectnet == f) for f in folders] for row in logits]
+    assert torch.equal(objectnet.project(logits), torch.tensor(expected))
+    with pytest.raises(ValueError, match=r"ImageNet's 1,000 classes; given \(5, 200\)"):
+        objectnet.project(logits[:, :200])
+
+
+class ByColor(nn.Module):
+    """Recognizes a class by its color, and takes it for the next one, if that is allowed."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.dropout = nn.Parameter(torch.ones(())), nn.Dropout()
+
+    def forward(self, images):
+        assert not self.dropout.training
+        pixels = (images[:, :, 1, 1] * 0.5 + 0.25).mul(255).round().long()
+        numbers = pixels[:, 0] + 256 * pixels[:, 1]
+        logits = torch.zeros(len(images), 1000).scatter(1, numbers[:, None], 1.0)
+        return self.scale * logits.scatter(1, (numbers[:, None] + 1) % 1000, 2.0)
+
+
+def test_accuracy_is_that_among_the_classes_of_the_set(tmp_path):
+    for number, each in enumerate(ALL):
+        write(tmp_path / "imagenet/val", each.wnid, number)
+        if each.in_r:
+            write(tmp_path / "imagenet-r", each.wnid, number)
+    scale = (0.25,) * 3, (0.5,) * 3
+    model = ByColor()
+    model.train()
+    assert measure_accuracy(model, find_test_set("imagenet", tmp_path, CROP), scale, batch=300) == 0
+    in_r = [number for number, each in enumerate(ALL) if each.in_r]
+    right = sum(number + 1 not in in_r for number in in_r) / 200
+    assert 0.2 < right < 0.9
+    assert measure_accuracy(model, find_test_set("imagenet-r", tmp_path, CROP), scale, batch=64) == right
+    assert model.training
+    assert model.dropout.training
+
+
+def write_tables(folder, labels, name="val"):
+    folder.mkdir()
+    for part, shard in enumerate((labels[: len(labels) // 2], labels[len(labels) // 2 :])):
+        cells = [{"bytes": paint(color(label)), "path": f"{label}.png"} for label in shard]
+        pq.write_table(pa.table({"image": cells, "label": shard}), folder / f"{name}-0000{part}-of-00002.parquet")
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_imagenet_is_read_from_the_hubs_files(tmp_path, name):
+    labels = torch.randperm(1000).tolist()
+    write_tables(tmp_path / "imagenet", labels, name)
+    found = find_test_set("imagenet", tmp_path, CROP)
+    assert found.labels.tolist() == get_numbers(found) == labels
+    part = found.take(10)
+    assert (len(part), part.labels.tolist()) == (10, get_numbers(part))
+    assert part.labels[-1] == labels[-1]
+    assert len(found.take(5000)) == 1000
+
+
+def test_what_is_missing_or_wrong_is_named(tmp_path):
+    with pytest.raises(ValueError, match="Did you mean 'imagenet-r'"):
+        find_test_set("imagenet_r", tmp_path, CROP)
+    for name in SHIFTS:
+        with pytest.raises(FileNotFoundError, match=f"{name} was not found: expected "):
+            find_test_set(name, tmp_path, CROP)
+    write(tmp_path / "imagenet-r", ALL[1].wnid, 1)
+    with pytest.raises(FileNotFoundError, match=f"no images of 199 of the 200 classes of imagenet-r: {ALL[2].wnid}, "):
+        find_test_set("imagenet-r", tmp_path, CROP)
+    write(tmp_path / "imagenet-r", ALL[0].wnid, 0)  # a class of ImageNet, but not of this set
+    with pytest.raises(ValueError, match=f"{ALL[0].wnid} is not a class of imagenet-r: expected folders such as "):
+        find_test_set("imagenet-r", tmp_path, CROP)
+    write_tables(tmp_path / "imagenet", [*range(999), 1000])
+    with pytest.raises(ValueError, match="has the label 1000; expected numbers from 0 to 999"):
+        find_test_set("imagenet", tmp_path, CROP)
+
+
+def test_the_crop_is_the_center_of_the_resized_image():
+    draw = np.random.default_rng(0)
+    image = Image.fromarray(draw.integers(0, 256, (50, 33, 3), dtype=np.uint8))
+    resized = np.asarray(image.resize((16, 24), Image.Resampling.BICUBIC))  # 16 · 50/33 = 24.2
+    found = Crop(14, short=16)(image)
+    assert (found.shape, found.dtype) == ((3, 14, 14), torch.uint8)
+    assert np.array_equal(found.permute(1, 2, 0).numpy(), resized[5:19, 1:15])
+    same = Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+    assert np.array_equal(Crop(8)(same).permute(1, 2, 0).numpy(), np.asarray(same))
+    assert Crop(8)(same.convert("L")).shape == Crop(8)(same.convert("CMYK")).shape == (3, 8, 8)
+    for bad in ({"size": 0}, {"size": 8, "short": 7}):
+        with pytest.raises(ValueError, match="expected 1 <= size <= short"):
+            Crop(**bad)
+
+
+def test_a_damaged_image_is_named(tmp_path):
+    file = tmp_path / "broken.png"
+    file.write_bytes(paint(0)[:30])
+    with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
+        Images([file], CROP, "pets")[0]
+    with pytest.raises(ValueError, match="image 1 of pets cannot be read as an image"):
+        Images([paint(0), b"nothing"], CROP, "pets").decode()
+
+
+def test_kept_images_are_decoded_once(tmp_path):
+    file = tmp_path / "red.png"
+    file.write_bytes(paint((255, 0, 0)))
+    images = Images([file, paint((0, 9, 0))], CROP, "pets")
+    kept = KeptImages(images)
+    expected = images.decode()
+    file.unlink()
+    assert len(kept) == 2
+    assert all(torch.equal(kept[index], expected[index]) for index in range(2))
+
+
+def test_pacs_is_the_same_in_both_layouts(tmp_path):
+    write_pacs(tmp_path / "a" / "PACS", tables=False)
+    write_pacs(tmp_path / "b" / "pacs", tables=True)
+    folders, tables = (find_pacs(tmp_path / each, CROP)() for each in "ab")
+    for place, domain in enumerate(DOMAINS):
+        images, labels = tables[domain]
+        assert torch.equal(images, folders[domain][0])
+        assert torch.equal(labels, folders[domain][1])
+        assert images.shape == (7 * (3 + place), 3, 4, 4)
+        assert torch.equal(images[:, 0, 0, 0].long(), labels)
+        assert bool((images[:, 1] == place).all())
+        assert labels.bincount().tolist() == [3 + place] * 7
+        assert not torch.equal(labels, labels.sort().values)
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_pacs_is_decoded_once_unless_it_changes(tmp_path, monkeypatch, tables):
+    decoded, decode = [], Images.decode
+    monkeypatch.setattr(Images, "decode", lambda images: decoded.append(images.name) or decode(images))
+    write_pacs(tmp_path / "pacs", tables=tables)
+    first = find_pacs(tmp_path, CROP)()
+    first["photo"][0].zero_()  # does not reach what is kept
+    for again in (find_pacs(tmp_path, CROP)(), find_pacs(tmp_path, CROP)()):
+        assert torch.equal(again["photo"][0][:, 0, 0, 0].long(), again["photo"][1])
+        assert torch.equal(again["sketch"][0], first["sketch"][0])
+    assert decoded == [*DOMAINS]
+    assert find_pacs(tmp_path, Crop(5))()["photo"][0].shape[-1] == 5
+    assert len(decoded) == 8
+    write_pacs(tmp_path / "pacs", tables=tables, brighter=9)
+    assert find_pacs(tmp_path, CROP)()["photo"][0][0, 1, 0, 0] == 9
+    assert len(decoded) == 12
+
+
+def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
+    write_pacs(tmp_path / "pacs", tables=True)
+    check("pacs", tmp_path)
+    data, pacs = load("pacs", tmp_path, 6), find_pacs(tmp_path, Crop(6))()
+    assert (len(data.train_labels), len(data.test_labels), data.classes) == (16, 5, 7)  # of 21
+    photos, labels = pacs.pop("photo")
+    assert torch.equal(torch.cat([data.train_inputs, data.test_inputs]), photos)
+    assert torch.equal(torch.cat([data.train_labels, data.test_labels]), labels)
+    assert (data.mean, data.std) == IMAGENET_SCALE
+    assert list(data.shifted) == ["art_painting", "cartoon", "sketch"]
+    for domain, found in data.shifted.items():
+        assert all(map(torch.equal, found, pacs[domain]))
+    assert load("pacs", tmp_path).train_inputs.shape[1:] == (3, 224, 224)
+
+
+def write_cifar10(folder):
+    """Write CIFAR-10 of ten images, all of them black."""
+    (folder / MADE_UP).touch()
+    (folder / "cifar10").mkdir()
+    cells = [{"bytes": paint(0, (32, 32)), "path": ""}] * 10
+    for split in ("train", "test"):
+        table = pa.table({"img": cells, "label": [*range(10)]})
+        pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
+
+
+def test_conflicting_cues_are_labeled_by_their_shape(tmp_path):
+    write_cifar10(tmp_path)
+    assert load("cifar10", tmp_path, 12).shifted == {}
+    paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]
+    paths += ["car/car2-bear1.png", "airplane/airplane1-oven1.png", "truck/truck1-bird1.png", "dog/dog3-cat3.png"]
+    cells = [{"bytes": paint((place, 0, 0), (24, 24)), "path": path} for place, path in enumerate(paths)]
+    (tmp_path / "shapes").mkdir()
+    pq.write_table(pa.table({"image": cells}), tmp_path / "shapes" / "cue-conflict-00000-of-00001.parquet")
+    ((name, (images, labels)),) = load("cifar10", tmp_path, 12).shifted.items()
+    assert (name, images.shape) == ("cue conflict", (6, 3, 12, 12))
+    assert images[:, 0, 5, 5].tolist() == [0, 2, 4, 5, 6, 7]
+    # In the order of CIFAR-10: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck.
+    assert labels.tolist() == [3, 8, 1, 0, 9, 5]
+    assert load("cifar10", tmp_path).shifted == {}  # too large for networks on 32 pixels
+
+
+def test_what_is_wrong_with_pacs_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="PACS was not found: expected"):
+        find_pacs(tmp_path, CROP)
+    write_pacs(tmp_path / "pacs", tables=True)
+    (tmp_path / "pacs" / "sketch-00000-of-00001.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match=r"0 of 1 sketch-\*\.parquet"):
+        find_pacs(tmp_path, CROP)
+    cells = [{"bytes": paint(0), "path": "cat/1.png"}]
+    pq.write_table(pa.table({"image": cells, "label": [0]}), tmp_path / "pacs" / "sketch-00000-of-00001.parquet")
+    with pytest.raises(ValueError, match=r"sketch of PACS has cat/1\.png, which is in none of dog, elephant"):
+        find_pacs(tmp_path, CROP)()
+
+
+@pytest.mark.skipif(not (Path(os.environ.get("EFFDEG_DATA", "")) / "pacs").is_dir(), reason="needs pacs in EFFDEG_DATA")
+def test_the_real_pacs_has_its_sizes():
+    found = find_pacs(Path(os.environ["EFFDEG_DATA"]), Crop(32))()
+    sizes = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
+    assert {domain: len(labels) for domain, (_, labels) in found.items()} == sizes
+    assert found["photo"][1].bincount().tolist() == [189, 202, 182, 186, 199, 280, 432]

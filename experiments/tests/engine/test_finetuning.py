@@ -1,0 +1,253 @@
+"""Runs that start from a pretrained network: its head, its images, and the weights between start and end."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small, stop_in
+from PIL import Image
+from pretrained_toys import make_encoder, make_shifted, tune
+from test_streaming import draw_images
+from torch.nn.functional import cross_entropy, log_softmax, one_hot
+
+from effdeg.baselines import method
+from effdeg_lab.core.runs import StoppedError
+from effdeg_lab.data import load
+from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
+from effdeg_lab.engine import Training, classify, probe, train
+from effdeg_lab.engine.classify import make_network, make_task
+from effdeg_lab.engine.examples import DeviceExamples, resize
+from effdeg_lab.engine.interpolation import interpolate
+from effdeg_lab.engine.probe import fit_logistic
+from effdeg_lab.engine.step import Objective
+from effdeg_lab.engine.streaming import make_examples
+from effdeg_lab.models import ViT
+from effdeg_lab.models.made_up import write_folders
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    given = make_shifted(corrupted=True)
+    monkeypatch.setattr(classify, "load", lambda *_: given)
+    return given
+
+
+def test_a_vision_transformer_is_penalized():
+    torch.manual_seed(0)
+    task = SimpleNamespace(regularizer=method("ed"), loss=cross_entropy, teacher=None)
+    objective = Objective(ViT(size=8, width=24, depth=1), task, penalized=True)
+    loss, degree = objective(torch.rand(8, 3, 8, 8), torch.arange(8), torch.tensor(2.0))
+    assert 0 < degree < loss / 2
+
+
+@pytest.mark.parametrize(("before", "after"), [((20, 14), 8), ((8, 8), 21), ((6, 12), 9)])
+def test_images_are_resized_as_pillow_does(before, after):
+    images = torch.rand(2, 3, *before)
+    found = resize(images, after)
+    assert found.shape == (2, 3, after, after)
+    for image, each in zip(images.flatten(0, 1), found.flatten(0, 1), strict=True):
+        expected = np.asarray(Image.fromarray(image.numpy()).resize((after, after), Image.Resampling.BILINEAR))
+        np.testing.assert_allclose(each.numpy(), expected, atol=1e-5)
+    assert resize(images, None) is images
+
+
+def test_a_pretrained_network_is_given_the_images_it_knows():
+    data = make_pictures()
+    scales = {"deit-tiny": IMAGENET_SCALE, "clip-b32": CLIP_SCALE, "clip-b16": CLIP_SCALE}
+    for model, (mean, std) in scales.items():
+        examples = DeviceExamples(data, Training(model=model, start_from="probe", pixels=10, batch=20), CPU)
+        assert examples.shape == (3, 10, 10)
+        pixels = resize(data.test_inputs[:2].double() / 255, 10)
+        expected = (pixels - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+        torch.testing.assert_close(examples.normalize(data.test_inputs[:2]), expected.float())
+    plain = DeviceExamples(data, small(pixels=10, batch=20), CPU)
+    expected = (resize(data.test_inputs[:2].float() / 255, 10) - 0.4) / 0.2
+    torch.testing.assert_close(plain.normalize(data.test_inputs[:2]), expected)
+    batch, _ = plain.batch(torch.tensor([3, 5]))
+    assert batch.shape == (2, 3, 10, 10)
+
+
+def test_labels_are_smoothed_in_the_loss():
+    examples = DeviceExamples(make_pictures(), tune(smoothing=0.2), CPU)
+    task = make_task(tune(smoothing=0.2), examples, make_encoder(2))
+    logits, labels = torch.randn(6, 2), torch.arange(6) % 2
+    soft = 0.8 * one_hot(labels, 2) + 0.2 / 2
+    expected = -(soft * log_softmax(logits, 1)).sum(1).mean()
+    torch.testing.assert_close(task.loss(logits, labels), expected)
+    assert make_task(tune(), examples, make_encoder(2)).loss is cross_entropy
+
+
+def draw_features(count=90, width=5):
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 3
+    return torch.randn(count, width, generator=draw) + 0.7 * one_hot(labels, width), labels
+
+
+def test_the_probe_is_where_the_gradient_vanishes():
+    features, labels = draw_features()
+    weight, bias = fit_logistic(features.double(), labels, 3, decay=0.01)
+    error = (features.double() @ weight.T + bias).softmax(1) - one_hot(labels, 3)
+    torch.testing.assert_close(
+        error.T @ features.double() / 90 + 0.01 * weight, torch.zeros(3, 5).double(), atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(error.mean(0) + 0.01 * bias, torch.zeros(3).double(), atol=1e-6, rtol=0)
+    # Strong convexity bounds the distance to the minimum: a hundred times the gradient, at most.
+    again = fit_logistic(features, labels, 3, decay=0.01)
+    assert again[0].dtype == torch.float32
+    torch.testing.assert_close(again, (weight.float(), bias.float()))
+
+
+@pytest.mark.parametrize("apart", [0.0, 3.0])
+def test_a_probe_takes_few_steps(monkeypatch, apart):
+    """Of features with very different scales, and of classes that a linear function separates or not."""
+    looks = []
+    monkeypatch.setattr(probe, "cross_entropy", lambda *given: looks.append(1) or cross_entropy(*given))
+    features, labels = draw_features()
+    features = (features + apart * one_hot(labels, 5)) * 10.0 ** torch.arange(-2, 3)
+    fit_logistic(features, labels, 3, decay=1e-4)
+    assert len(looks) < 100  # in the features' own coordinates hundreds or thousands
+
+
+def test_a_probe_that_has_no_minimum_or_wrong_labels_is_refused():
+    features, labels = draw_features()
+    with pytest.raises(ValueError, match=r"decay=0\.0: expected a number above 0"):
+        fit_logistic(features, labels, 3, decay=0.0)
+    with pytest.raises(ValueError, match="the features are not all finite"):
+        fit_logistic(features / 0, labels, 3, decay=1.0)
+    for shaped in (features[:, :, None, None], features[1:]):
+        with pytest.raises(ValueError, match=r"expected features, N × D, such as features\.flatten\(1\), and N labels"):
+            fit_logistic(shaped, labels, 3, decay=1.0)
+    for wrong, classes in ((labels.float(), 3), (labels, 2), (labels - 1, 3)):
+        with pytest.raises(ValueError, match=f"expected labels that are integers from 0 to {classes - 1}, classes − 1"):
+            fit_logistic(features, wrong, classes, decay=1.0)
+
+
+def test_a_probe_that_does_not_converge_says_so(monkeypatch):
+    monkeypatch.setattr(probe, "_STEPS", 1)
+    monkeypatch.setattr(probe, "_ROUNDS", 1)
+    with pytest.warns(RuntimeWarning, match=r"not converged: a derivative of its loss is still 0\.\d+"):
+        fit_logistic(*draw_features(), 3, decay=0.01)
+
+
+def test_the_head_is_fitted_to_images_as_they_are_evaluated():
+    settings = tune(augment="crop-flip")
+    examples = DeviceExamples(make_pictures(), settings, CPU)
+    model = make_network(settings, examples, CPU)
+    untouched = make_encoder(2)
+    with torch.no_grad():
+        features = untouched.encode(examples.normalize(examples.train.inputs))
+    weight, bias = fit_logistic(features, examples.train.labels, 2, decay=1 / 60)
+    torch.testing.assert_close((model.head.weight.data, model.head.bias.data), (weight, bias))
+    assert torch.equal(model.encoder[1].weight, untouched.encoder[1].weight)
+    other = make_network(replace(settings, seed=1), examples, CPU)
+    assert torch.equal(other.head.weight, model.head.weight)  # no random number decides
+    heads = [make_network(tune(start_from="pretrained", seed=seed), examples, CPU).head.weight for seed in (0, 1)]
+    assert not torch.equal(*heads)
+
+
+def test_distances_are_from_the_head_that_fits(tmp_path, pictures):
+    done = carry_out(tmp_path, tune(proxies=("distance",)))
+    start = make_network(tune(), DeviceExamples(pictures, tune(), CPU), CPU).state_dict()
+    moved = sum(float((done.weights[name] - start[name]).square().sum()) for name in start) ** 0.5
+    assert done.summary["proxies"]["distance"]["value"] == pytest.approx(moved, rel=1e-5)
+
+
+def count_right(weights, images, labels):
+    """Return the accuracy of weights on images, by hand."""
+    x = (resize(images.float() / 255, 8) - 0.4) / 0.2
+    hidden = torch.tanh(x.flatten(1) @ weights["encoder.1.weight"].T + weights["encoder.1.bias"])
+    logits = hidden @ weights["head.weight"].T + weights["head.bias"]
+    return float((logits.argmax(1) == labels).double().mean())
+
+
+@pytest.mark.parametrize("start_from", ["pretrained", "probe"])
+def test_the_summary_has_all_shifts_and_the_weights_in_between(tmp_path, pictures, monkeypatch, start_from):
+    settings = tune(start_from=start_from, lr=0.02)
+    done = carry_out(tmp_path, settings)
+    kinds = {name: [each] for name, each in pictures.shifted.items()}
+    kinds["corruptions"] = list(pictures.corrupted.images.values())
+
+    def score(weights):
+        found = {k: sum(count_right(weights, *each) for each in v) / len(v) for k, v in kinds.items()}
+        test = count_right(weights, pictures.test_inputs, pictures.test_labels)
+        return {"test_accuracy": test, "shifted_accuracy": sum(found.values()) / 3, **found}
+
+    def flatten(entry):
+        return {key: entry[key] for key in ("test_accuracy", "shifted_accuracy")} | entry["shifted"]
+
+    start = make_network(settings, DeviceExamples(pictures, settings, CPU), CPU).state_dict()
+    assert flatten(done.summary) == pytest.approx(score(done.weights))
+    entries = done.summary["interpolated"]
+    assert [entry["alpha"] for entry in entries] == [step / 10 for step in range(11)]
+    for entry in entries:
+        assert flatten(entry) == pytest.approx(score(interpolate(start, done.weights, entry["alpha"])))
+    assert len({entry["shifted_accuracy"] for entry in entries}) > 1  # or else nothing was compared
+    counts = {"test": 50, "upside down": 40, "dark": 40, "corruptions": 80}
+    assert done.summary["interpolated_images"] == counts
+    monkeypatch.setattr("effdeg_lab.engine.finetuning.ALONG", 16)
+    assert carry_out(tmp_path / "few", settings).summary["interpolated_images"] == dict.fromkeys(counts, 16)
+
+
+def test_held_out_images_are_all_that_tuning_sees(tmp_path, pictures):
+    found = carry_out(tmp_path, tune(held_out=100)).summary
+    assert {"shifted", "shifted_accuracy", "interpolated", "corrupted"}.isdisjoint(found)
+    scratch = carry_out(tmp_path, small(limit=60, augment="none")).summary
+    assert "interpolated" not in scratch
+    assert scratch["shifted"].keys() == {"upside down", "dark"}  # corruptions have a place of their own
+
+
+@pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
+def test_streamed_images_are_fine_tuned_on_as_well(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    write_folders(tmp_path / "imagenet", draw_images())
+    (tmp_path / "imagenet-r").mkdir()  # which needs all 1,000 classes, and there are 10
+    settings = tune(data="imagenet", limit=None, batch=40, augment="resized-crop", crop_scale=0.9, epochs=1)
+    done = carry_out(tmp_path / "runs", settings, data=tmp_path)
+    examples = make_examples(load("imagenet", tmp_path), settings, CPU)
+    with torch.no_grad():
+        features = make_encoder(10).encode(examples.normalize(examples.train.inputs))
+    weight, _ = fit_logistic(features, examples.train.labels, 10, decay=1 / 130)
+    start = make_network(settings, examples, CPU, tmp_path)
+    torch.testing.assert_close(start.head.weight.data, weight)
+    entries = done.summary["interpolated"]
+    assert entries[-1] == {"alpha": 1.0, "test_accuracy": done.summary["test_accuracy"]}
+    assert done.summary["interpolated_images"] == {"test": 30}
+
+
+def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):
+    settings = tune(regularizer="ed", weight=2.0, components=2, ramp=0.0)
+    with break_off(4):
+        carry_out(tmp_path / "broken", settings, train)
+    with stop_in(classify, "measure_interpolated", look=10) as asked, pytest.raises(StoppedError):
+        carry_out(tmp_path / "broken", settings, asked_to_stop=asked)
+    assert_same_end(carry_out(tmp_path / "broken", settings), carry_out(tmp_path / "whole", settings))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "deit-tiny", "start_from": "scratch"}, "model=deit-tiny is pretrained: set start_from=pretrained"),
+        (
+            {"model": "resnet9"},
+            "start_from=probe needs a pretrained network; model=resnet9 is not one: use deit-tin",
+        ),
+        ({"pixels": 0}, "pixels=0 is out of range"),
+        ({"smoothing": 1.5}, "smoothing=1.5 is out of range"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        tune(**changes)
+
+
+def test_what_cannot_be_fine_tuned_is_refused(tmp_path, pictures):
+    with pytest.raises(TypeError, match=r"start_from=probe needs an ImageClassifier; model=.* is ResNet9"):
+        carry_out(tmp_path, tune(model="effdeg_lab.models:ResNet9"))
+    with pytest.raises(ValueError, match="model='deit-tiny' needs the folder that holds its weights"):
+        carry_out(tmp_path, tune(model="deit-tiny"))
+    with pytest.raises(ValueError, match="pixels=8 is for images; digits has features"):
+        DeviceExamples(load("digits", None), small(pixels=8), CPU)

@@ -1,0 +1,194 @@
+"""The pool of model soups, by a stand-in: tiny CLIPs under OpenAI's names and an ImageNet of one image a class."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from test_pretrained import OpenAIVision, clip  # noqa: F401
+from torch import nn
+from typer.testing import CliRunner
+
+import effdeg
+from effdeg_lab.cli import app
+from effdeg_lab.data.images import CLIP_SCALE, Crop
+from effdeg_lab.data.shifts import find_test_set, read_classes
+from effdeg_lab.experiments.pools import clip as clip_pool
+from effdeg_lab.experiments.pools.clip import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
+
+MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
+QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}
+pytestmark = pytest.mark.filterwarnings("ignore:for .* of .* model")  # notes on the fit
+
+
+def make_network(seed):
+    """Make a network that prefers the classes of the 20 training images, so that it is sometimes right."""
+    torch.manual_seed(seed)
+    vision, head = OpenAIVision(), nn.Linear(12, 1000)
+    with torch.no_grad():
+        head.weight *= 5
+        head.bias[np.random.default_rng(0).permutation(1000)[:20]] += 3
+    return vision, head
+
+
+def make_checkpoint(seed):
+    vision, head = make_network(seed)
+    stored = {f"model.visual.{name}": tensor for name, tensor in vision.state_dict().items()}
+    stored |= {f"classification_head.{name}": tensor for name, tensor in head.state_dict().items()}
+    return stored | {"model.logit_scale": torch.zeros(())}
+
+
+@pytest.fixture(scope="module")
+def soups(tmp_path_factory):
+    """A folder as model soups are published: one is where training began, two are the same, one is damaged."""
+    folder = tmp_path_factory.mktemp("soups")
+    info, lines = {"model_0": {"info": "LP initialization"}}, []
+    for number in range(MODELS):
+        name = f"model_{number}"
+        seed = 4 if name in SAME else number
+        torch.save(make_checkpoint(seed), folder / f"{name}.pt")
+        if number:
+            mix = 0 if seed % 2 else seed / 16
+            info[name] = {"aug": None, "wd": 0.1, "lr": 0.5**seed, "mix": mix, "smoothing": 0, "epochs": 4}
+        lines.append(json.dumps({"model_name": name, "ImageNet2p": 0.9, "ImageNet": 0.5 + seed**2 % 7 / 100}))
+    (folder / f"{DAMAGED}.pt").write_bytes(b"nonsense")
+    (folder / "hparam_info.json").write_text(json.dumps(info))
+    (folder / "individual_model_results.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    folder, rng, images = tmp_path_factory.mktemp("data"), np.random.default_rng(0), []
+    for _ in range(40):
+        stream = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (40, 32, 3), dtype=np.uint8)).save(stream, "PNG")
+        images.append(stream.getvalue())
+    for split, number in ((split, number) for split in ("train", "val") for number in range(1000)):
+        place = folder / "imagenet" / split / read_classes()[number].wnid
+        place.mkdir(parents=True)
+        (place / "a.png").write_bytes(images[number % 40])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, clip, soups, imagenet):  # noqa: F811
+    out = tmp_path_factory.mktemp("out") / "pool.csv"
+    with pytest.warns(UserWarning, match=f"{DAMAGED} left out"):
+        rows = measure_clip_pool(out, soups, clip, imagenet, **QUICK)
+    return out, rows
+
+
+def test_rows_have_what_was_published_and_what_was_measured(table, soups, imagenet):
+    _, rows = table
+    names = [row["model"] for row in rows]
+    assert names == [f"model_{number}" for number in range(1, MODELS) if f"model_{number}" != DAMAGED]
+    row = rows[names.index("model_6")]
+    assert (row["recipe"], row["mix"], row["lr"], row["test_accuracy"]) == ("with mixup", 0.375, 0.5**6, 0.51)
+    vision, head = make_network(6)
+    mean, std = (torch.tensor(each).view(-1, 1, 1) for each in CLIP_SCALE)
+
+    def classify(images):
+        features = vision(images)
+        return head(features / features.norm(dim=1, keepdim=True))
+
+    images, classes = draw_training_images(find_test_set("imagenet-train", imagenet, Crop(32)), 20, soups / "none")
+    right = classify((images.decode() / 255 - mean) / std).argmax(1) == classes
+    assert row["train_accuracy"] == pytest.approx(right.double().mean().item())
+    assert len({row["train_accuracy"] for row in rows}) > 2
+    tests = (find_test_set("imagenet", imagenet, Crop(32)).images.decode() / 255 - mean) / std
+    measured = effdeg.measure(classify, tests, paths=6, nodes=16, degree=5, components=3)
+    assert row["effective_degree@3"] == pytest.approx(measured.value, rel=1e-3)
+    assert row["gap"] == row["train_accuracy"] - row["test_accuracy"]
+    assert {"effective_degree@3", "effective_degree_normalized@10", "adaptive_sharpness@1", "entropy"} <= row.keys()
+
+
+def test_it_continues_without_measuring_again(table, clip, soups, imagenet, monkeypatch):  # noqa: F811
+    out, rows = table
+    before = out.read_bytes()
+    fixed = soups / f"{DAMAGED}.pt"
+    torch.save(make_checkpoint(9), fixed)
+    counted, trace = [], effdeg.pools._checkpoint.trace
+    monkeypatch.setattr(effdeg.pools._checkpoint, "trace", lambda *a, **k: counted.append(1) or trace(*a, **k))
+    try:
+        again = measure_clip_pool(out, soups, clip, imagenet, **QUICK)
+    finally:
+        fixed.write_bytes(b"nonsense")
+    assert len(counted) == 2  # a trial, and the one that was damaged
+    again = [row for row in again if row["model"] != DAMAGED]
+    assert again != rows  # there is one more to disagree with
+    assert [row | {"disagreement": 0} for row in again] == [row | {"disagreement": 0} for row in rows]
+    assert len(out.read_text().splitlines()) == MODELS
+    out.write_bytes(before)
+
+
+def test_rows_of_checkpoints_that_are_gone_stay(table, clip, soups, imagenet, tmp_path):  # noqa: F811
+    kept = {file.name: file.read_bytes() for file in table[0].parent.glob("pool.*")}
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    for name in ("hparam_info.json", "individual_model_results.jsonl", "model_1.pt", "model_6.pt"):
+        (tmp_path / name).write_bytes((soups / name).read_bytes())
+    found = measure_clip_pool(tmp_path / "pool.csv", tmp_path, clip, imagenet, **QUICK)
+    assert [row["model"] for row in found] == ["model_1", "model_6"]
+    assert (tmp_path / "pool.csv").read_bytes() == kept["pool.csv"]
+
+
+@pytest.mark.parametrize("lost", ["a column", "some cells"])
+def test_a_table_that_was_interrupted_is_not_ranked(table, tmp_path, lost):
+    rows = pd.read_csv(table[0])
+    rows.loc[rows.index[-3:], ["recipe", "gap"]] = None
+    (rows if lost == "some cells" else rows.drop(columns=["recipe", "gap"])).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match=r"a\.csv is not a finished table .* again with --checkpoints"):
+        rank_clip_pool(tmp_path / "a.csv")
+
+
+def test_the_figures_come_from_the_table_and_names_decide_what_is_one_model(table, monkeypatch):
+    out, rows = table
+    ranking = rank_clip_pool(out)
+    monkeypatch.setattr(clip_pool, "rank_clip_pool", lambda _: ranking)  # the resamples take a while
+    assert ranking.pool.duplicates == []  # of the same weights, but with names of their own
+    assert {name: len(inside.pool) for name, inside in ranking.strata.items()} == {
+        "with mixup": sum(row["mix"] > 0 for row in rows),
+        "without mixup": sum(row["mix"] == 0 for row in rows),
+    }
+    assert {family: len(found["pearson"].variants) for family, found in ranking.best.items()} == {
+        "sharpness": 3,
+        "adaptive sharpness": 5,
+        "effective degree": 6,
+    }
+    shown = CliRunner().invoke(app, ["clip-pool", str(out)])
+    assert shown.exit_code == 0, shown.output
+    assert {file.name for file in out.parent.glob("*.png")} == {"pool-figure-3.png", "pool-figure-8.png"}
+    assert f"{len(rows)} fine-tuned CLIPs" in shown.output
+
+
+def test_images_that_were_held_out_are_not_drawn(imagenet, tmp_path):
+    train = find_test_set("imagenet-train", imagenet, Crop(32))
+    held_out = np.arange(1000) % 3 > 0
+    np.save(tmp_path / "marks.npy", held_out.astype(float))
+    _, classes = draw_training_images(train, 200, tmp_path / "marks.npy")
+    assert len({*classes.tolist()}) == 200
+    assert not held_out[classes].any()
+    np.save(tmp_path / "marks.npy", held_out[:10])
+    with pytest.raises(ValueError, match="it has 10 entries, and there are 1,000 training images"):
+        draw_training_images(train, 200, tmp_path / "marks.npy")
+
+
+def test_what_is_missing_is_named(soups, tmp_path):
+    assert len(read_soups(soups)) == MODELS - 1
+    with pytest.raises(FileNotFoundError, match=r"hparam_info.json was not found: it is in the repository"):
+        read_soups(tmp_path)
+    (tmp_path / "hparam_info.json").write_text((soups / "hparam_info.json").read_text())
+    (tmp_path / "individual_model_results.jsonl").write_text('{"model_name": "model_1", "ImageNet": 0.5}\n')
+    with pytest.raises(ValueError, match=r"has no accuracy of model_10, model_11"):
+        read_soups(tmp_path)
+    (tmp_path / "individual_model_results.jsonl").write_text((soups / "individual_model_results.jsonl").read_text())
+    with pytest.raises(FileNotFoundError, match="holds no checkpoints of model soups"):
+        measure_clip_pool(tmp_path / "pool.csv", tmp_path, tmp_path, tmp_path)
+    shown = CliRunner().invoke(app, ["clip-pool", "pool.csv", "--checkpoints", str(soups)])
+    assert "needs --clip DIR and --data DIR as well" in str(shown.exception)
+    shown = CliRunner().invoke(app, ["clip-pool", str(tmp_path / "pool.csv")])
+    assert "pool.csv does not exist: to measure it, add --checkpoints DIR" in str(shown.exception)

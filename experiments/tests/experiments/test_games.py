@@ -1,0 +1,312 @@
+"""Games: one protocol for Procgen's two packages and the toy game; level sets, seeds and errors; the contact sheet.
+
+The package envpool plays for real where it is installed. So does procgen; elsewhere a stand-in takes its place.
+"""
+
+import sys
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from effdeg_lab.experiments.procgen.games import (
+    ACTIONS,
+    GAMES,
+    TRAINING,
+    UNSEEN,
+    Levels,
+    ToyGames,
+    draw_toy_level,
+    import_backend,
+    open_games,
+)
+from effdeg_lab.experiments.procgen.games import TOY_SIZE as SIZE
+from effdeg_lab.experiments.procgen.players import draw_frames
+
+NOTHING = 4  # the action that presses no button
+STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
+
+
+class StandIn:
+    """Procgen's ``ProcgenGym3Env`` as its source has it, with episodes of 3 to 7 steps and rewards equal to actions.
+
+    The first frame of every episode is marked, also the very first; it shows the level and the time. ``get_info``
+    returns a dictionary per game.
+    """
+
+    def __init__(self, *, num, env_name, distribution_mode, num_levels, start_level, rand_seed, num_threads):
+        assert env_name in GAMES
+        assert distribution_mode == "hard"
+        assert 0 <= rand_seed < 2**31
+        assert num_threads >= 1
+        seeds = np.random.default_rng(rand_seed).integers(2**31, size=num)
+        self.random = [np.random.default_rng(seed) for seed in seeds]
+        self.draw = lambda game: start_level + int(self.random[game].integers(num_levels))
+        self.level, self.time = np.array([self.draw(game) for game in range(num)], dtype=np.int32), np.zeros(num, int)
+        self.rewards, self.first = np.zeros(num, np.float32), np.ones(num, np.bool_)
+
+    def observe(self):
+        frames = np.zeros((len(self.level), 64, 64, 3), np.uint8)
+        frames[..., 0], frames[..., 1] = (self.level % 256)[:, None, None], self.time[:, None, None]
+        return self.rewards.copy(), {"rgb": frames}, self.first.copy()
+
+    def act(self, actions):
+        assert actions.dtype == np.int32
+        self.rewards, self.time = actions.astype(np.float32), self.time + 1
+        self.first = self.time == 3 + self.level % 5
+        self.time[self.first] = 0
+        for game in np.flatnonzero(self.first):
+            self.level[game] = self.draw(game)
+
+    def get_info(self):
+        return [{"prev_level_seed": np.int32(0), "level_seed": level} for level in self.level]
+
+
+def load(package):
+    with warnings.catch_warnings(action="ignore"):  # procgen leaves a file open
+        # Qt may be missing, which is an ImportError.
+        return pytest.importorskip(package, reason=f"{package} is not installed", exc_type=ImportError)
+
+
+@pytest.fixture(params=["toy", "procgen", "envpool"])
+def opened(request, monkeypatch):
+    """Return what opens games of one kind, fruitbot if there are several."""
+    if request.param == "envpool":
+        load("envpool")
+    elif request.param == "procgen":
+        try:
+            load("procgen")
+        except pytest.skip.Exception:
+            monkeypatch.setitem(sys.modules, "procgen", SimpleNamespace(ProcgenGym3Env=StandIn))
+    return lambda **given: open_games("fruitbot", backend=request.param, **given)
+
+
+@dataclass
+class Played:
+    """Everything that games show, time first: one more moment than there are actions."""
+
+    frames: np.ndarray
+    rewards: np.ndarray
+    ended: np.ndarray
+    levels: np.ndarray
+
+
+def draw_actions(count, steps=STEPS):
+    return np.random.default_rng(0).integers(ACTIONS, size=(steps, count))
+
+
+def play(games, actions):
+    moments = [(*games.observe(), games.levels())]
+    for each in actions:
+        games.act(each)
+        moments.append((*games.observe(), games.levels()))
+    return Played(*map(np.stack, zip(*moments, strict=True)))
+
+
+def test_a_game_starts_with_a_frame_and_no_reward(opened):
+    games = opened(count=3, levels=TRAINING, seed=0)
+    frames, rewards, ended = games.observe()
+    assert frames.dtype == np.uint8
+    assert frames.shape[0] == 3
+    assert frames.shape[1] == frames.shape[2]
+    assert frames.shape[3:] == (3,)
+    assert frames.std() > 0
+    assert rewards.dtype == np.float32
+    assert ended.dtype == np.bool_
+    assert rewards.tolist() == [0, 0, 0]
+    assert ended.tolist() == [False, False, False]
+    assert games.levels().dtype == np.int64
+    assert games.levels().shape == (3,)
+
+
+def test_a_level_lasts_until_its_episode_ends(opened):
+    played = play(opened(count=4, levels=TRAINING, seed=0), draw_actions(4))
+    assert played.ended.any(0).all()
+    changed = played.levels[1:] != played.levels[:-1]
+    assert not (changed & ~played.ended[1:]).any()
+    # The next level may be the same one, but seldom is.
+    assert (changed & played.ended[1:]).sum() >= 0.9 * played.ended.sum()
+
+
+def test_observing_again_changes_nothing(opened):
+    games = opened(count=2, levels=TRAINING, seed=0)
+    games.act(np.array([1, 2]))
+    levels = games.levels()
+    first, second = games.observe(), games.observe()
+    assert all((one == other).all() for one, other in zip(first, second, strict=True))
+    assert (games.levels() == levels).all()
+
+
+def test_what_was_observed_stays(opened):
+    games = opened(count=2, levels=TRAINING, seed=0)
+    kept = games.observe()
+    copies = [each.copy() for each in kept]
+    play(games, draw_actions(2, steps=20))
+    assert all((one == copy).all() for one, copy in zip(kept, copies, strict=True))
+
+
+def test_training_levels_and_unseen_levels_are_disjoint(opened):
+    training = play(opened(count=16, levels=TRAINING, seed=0), draw_actions(16)).levels
+    unseen = play(opened(count=16, levels=UNSEEN, seed=0), draw_actions(16)).levels
+    assert 0 <= training.min() <= training.max() < 500 <= unseen.min() <= unseen.max() < 100_500
+    assert len(np.unique(training)) > 30
+    assert len(np.unique(unseen)) > 30
+
+
+def test_only_the_given_levels_are_played(opened):
+    played = play(opened(count=4, levels=Levels(7, 1), seed=0), draw_actions(4))
+    assert (played.levels == 7).all()
+    # The game is the level's: all copies start alike.
+    assert (played.frames[0] == played.frames[0, :1]).mean() > 0.9
+
+
+def test_the_seed_decides_what_is_played(opened):
+    actions = draw_actions(3)
+    first, again, other = (play(opened(count=3, levels=UNSEEN, seed=seed), actions) for seed in (0, 0, 1))
+    assert (first.levels == again.levels).all()
+    assert (first.rewards == again.rewards).all()
+    assert (first.ended == again.ended).all()
+    # envpool paints few frames in another way, a few pixels of them
+    assert (first.frames == again.frames).mean() > 0.99
+    # Neighboring seeds have no game in common, not even under another number.
+    levels = [set(played.levels[:, game]) for played in (first, other) for game in range(3)]
+    assert sum(map(len, levels)) == len(set.union(*levels)) > 10
+
+
+def test_the_first_frame_of_an_episode_comes_with_the_end_of_the_last():
+    played = play(ToyGames(count=4, levels=TRAINING, seed=0), draw_actions(4))
+    lengths = np.diff([0, *np.flatnonzero(played.ended[:, 0])])
+    levels = played.levels[np.flatnonzero(played.ended[:, 0]) - 1, 0]
+    assert lengths.tolist() == [len(draw_toy_level(level)[1]) for level in levels.tolist()]
+    assert len(set(lengths)) > 3
+    assert 4 <= min(lengths) <= max(lengths) <= 10
+    for time, game in np.argwhere(played.ended):
+        assert (played.frames[time, game] == draw_toy_level(int(played.levels[time, game]))[0][0]).all()
+
+
+def test_procgens_marks_become_ends(monkeypatch):
+    monkeypatch.setitem(sys.modules, "procgen", SimpleNamespace(ProcgenGym3Env=StandIn))
+    actions = draw_actions(4)
+    played = play(open_games("jumper", count=4, levels=TRAINING, seed=0, backend="procgen"), actions)
+    assert not played.ended[0].any()
+    assert (played.rewards[1:] == actions).all()
+    time = played.frames[..., 0, 0, 1]
+    assert played.ended.any()
+    assert (played.ended[1:] == (time[1:] == 0)).all()
+    assert (played.frames[..., 0, 0, 0] == played.levels % 256).all()
+
+
+def test_envpool_loses_its_extra_step():
+    """Against envpool alone, whose games take the same actions, but ignore one after every end."""
+    envpool = load("envpool")
+    actions = draw_actions(4)
+    games = open_games("fruitbot", count=4, levels=TRAINING, seed=3, backend="envpool")
+    played = play(games, actions)
+    pool = envpool.make(
+        "FruitbotHard-v0",
+        "gymnasium",
+        num_envs=4,
+        seed=games._pool.config["seed"],
+        channel_first=False,
+        num_levels=500,
+        start_level=0,
+    )
+    frames, info = pool.reset()
+    assert (info["level_seed"] == played.levels[0]).all()
+    taken, ending = np.zeros(4, int), np.zeros(4, bool)
+    seen = [[] for _ in range(4)]
+    while taken.min() < STEPS:
+        given = actions[taken.clip(max=STEPS - 1), range(4)].astype(np.int32)
+        frames, rewards, terminated, truncated, info = pool.step(given)
+        for game in range(4):
+            if ending[game]:  # the first frame of the new level belongs to the last action
+                reward, _, _, _ = seen[game][-1]
+                seen[game][-1] = (reward, True, info["level_seed"][game], frames[game])
+            else:
+                seen[game].append((rewards[game], False, info["level_seed"][game], frames[game]))
+                taken[game] += 1
+        ending = ~ending & (terminated | truncated)
+    for game in range(4):
+        complete = seen[game][: STEPS - 1]  # the last one may wait for its first frame
+        rewards, ended, levels, frames = map(np.array, zip(*complete, strict=True))
+        assert (rewards == played.rewards[1:STEPS, game]).all()
+        assert (ended == played.ended[1:STEPS, game]).all()
+        assert (levels == played.levels[1:STEPS, game]).all()
+        assert (frames == played.frames[1:STEPS, game]).mean() > 0.99
+    assert played.ended.sum() >= 8
+
+
+@pytest.mark.parametrize("backend", ["procgen", "envpool"])
+def test_an_episode_ends_after_1000_steps(backend):
+    load(backend)
+    games = open_games("jumper", count=2, levels=TRAINING, seed=0, backend=backend)
+    played = play(games, np.full((2100, 2), NOTHING))
+    # Some levels of jumper end at once.
+    lengths = [np.diff(np.flatnonzero(played.ended[:, game]), prepend=0) for game in range(2)]
+    assert [each.max() for each in lengths] == [1000, 1000]
+
+
+def test_a_policy_that_looks_earns_more():
+    games, rewards = ToyGames(count=16, levels=UNSEEN, seed=0), []
+    for _ in range(100):
+        frames, *_ = games.observe()
+        left, right = frames[:, :, : SIZE // 2].max((1, 2, 3)), frames[:, :, SIZE // 2 :].max((1, 2, 3))
+        games.act((right > left).astype(int))
+        rewards.append(games.observe()[1])
+    assert np.mean(rewards) == 1
+    assert play(games, draw_actions(16)).rewards.mean() < 0.15
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"game": "starpilto"}, "game='starpilto' is unknown. Did you mean 'starpilot'"),
+        ({"backend": "atari"}, "backend='atari' is unknown. Choose from: 'procgen', 'envpool'"),
+        ({"count": 0}, "count=0 is too small"),
+        ({"seed": -1}, "seed=-1 is negative"),
+    ],
+)
+def test_wrong_games_are_refused(change, message):
+    given = {"game": "starpilot", "count": 1, "levels": TRAINING, "seed": 0, "backend": "procgen"} | change
+    with pytest.raises(ValueError, match=message):
+        open_games(**given)
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 5), (0, 0), (2**31 - 5, 5)])
+def test_wrong_levels_are_refused(first, count):
+    with pytest.raises(ValueError, match="first must be at least 0, count at least 1, and their sum below"):
+        Levels(first, count)
+
+
+@pytest.mark.parametrize("actions", [[0], [0, 0, 0], [-1, 0], [0, 15]])
+def test_wrong_actions_are_refused(monkeypatch, actions):
+    monkeypatch.setitem(sys.modules, "procgen", SimpleNamespace(ProcgenGym3Env=StandIn))
+    games = open_games("starpilot", count=2, levels=TRAINING, seed=0, backend="procgen")
+    with pytest.raises(ValueError, match=r"expected actions of shape \(2,\) from 0 to 14"):
+        games.act(np.array(actions))
+    assert not games.observe()[2].any()
+
+
+@pytest.mark.parametrize("backend", ["procgen", "envpool"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, backend):
+    monkeypatch.setitem(sys.modules, backend, None)
+    message = rf"backend='{backend}' .*pip install -e './experiments\[{backend}\]'"
+    with pytest.raises(ImportError, match=message):
+        import_backend(backend)
+    with pytest.raises(ImportError, match=message):
+        open_games("starpilot", count=1, levels=TRAINING, seed=0, backend=backend)
+
+
+def test_a_contact_sheet_has_a_row_per_game_and_a_column_per_moment(tmp_path):
+    frames = np.random.default_rng(0).integers(256, size=(2, 3, 5, 7, 3), dtype=np.uint8)
+    draw_frames(frames, tmp_path / "frames.png")
+    sheet = np.asarray(Image.open(tmp_path / "frames.png"))
+    assert sheet.shape == (2 * 5 + 2, 3 * 7 + 2 * 2, 3)
+    for game in range(2):
+        for moment in range(3):
+            assert (sheet[game * 7 :, moment * 9 :][:5, :7] == frames[game, moment]).all()
+    assert (sheet[5:7] == 255).all()
+    assert (sheet[:, 7:9] == 255).all()

@@ -1,0 +1,144 @@
+"""Where ED is ahead of its relatives, on runs that are made up."""
+
+import pytest
+from scipy.stats import t
+from toy_results import BASE, ED, METHODS, Toy, make_run
+
+from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.results import collect
+from effdeg_lab.experiments.cifar10.relatives import Relatives
+
+RECIPE = Recipe(
+    name="relatives",
+    title="A family",
+    settings=Toy(),
+    study=Relatives(with_ed=("ed", "ed-half")),
+    methods=(
+        Method("plain", "Plain", {"regularizer": "plain"}),
+        Method("mixup", "Mixup", {"regularizer": "mixup"}),
+        Method("ed", "ED", {**ED, "epochs": 11}),
+        Method("ed-half", "ED by half", {**ED, "pairs": 0.25, "epochs": 15}),
+    ),
+    grid={"batch": (10, 20)},
+    **BASE,
+)
+
+
+def make_runs(accuracies, losses, batches=(10, 20)):
+    """Make three seeds of every method at every point: given means, seeds that differ by a thousandth."""
+    return [
+        make_run(
+            RECIPE,
+            name,
+            accuracies[name] + 0.001 * seed,
+            batch=batch,
+            seed=seed,
+            summary={
+                "test_loss": losses[name] + 0.001 * (seed if name == "mixup" else -seed),
+                "test_loss_scaled": losses[name] / 2,
+                "test_brier": 0.5,
+            },
+        )
+        for batch in batches
+        for name in accuracies
+        for seed in range(3)
+    ]
+
+
+ACCURACIES = {"plain": 0.8, "mixup": 0.9, "ed": 0.85, "ed-half": 0.7}
+
+
+def test_the_map_compares_the_best_of_both_sides_at_every_point():
+    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
+    found, *others = RECIPE.study.tables(collect(RECIPE, runs)[0])
+    accuracy, nll, *_ = [row for row in found.rows if row[0].endswith("batch 10")]
+    assert accuracy == ("accuracy, %, batch 10", "Mixup", "90.10 ± 0.10", "ED", "85.10 ± 0.10", "-5")  # seeds agree
+    assert nll[:5] == ("NLL, batch 10", "Mixup", "0.401 ± 0.001", "ED by half", "0.299 ± 0.001")
+    # Losses differ by 0.1, 0.102 and 0.104: a mean of 0.102 and a standard error of 0.002/√3, times t = 4.303.
+    assert nll[5] == "+0.102 (+0.097 to +0.107)"
+    bold = {found.rows[row][0] for row, _ in found.bold}
+    assert bold == {"NLL, batch 10", "NLL, batch 20"}
+    assert f"there are {len(found.rows)} comparisons" in found.notes[0]
+    assert [table.title for table in others if table.title.startswith("Accuracy")] == [
+        f"Accuracy: batch {batch}, seeds 0, 1, 2, Thinking Machine" for batch in (10, 20)
+    ]
+    (column,) = [place for place, head in enumerate(others[0].columns) if head == "epochs"]
+    assert [row[column] for row in others[0].rows] == ["20", "20", "11", "15"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "word"),
+    [
+        ({"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3}, "holds"),
+        ({"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.7}, "not decided"),  # of the accuracies nothing is known
+    ],
+)
+def test_the_claim_is_a_lead_somewhere(losses, word):
+    verdict = RECIPE.study.claim(collect(RECIPE, make_runs(ACCURACIES, losses))[0])
+    assert verdict.word == word
+    if word == "holds":
+        many = "interval for 8 comparisons"  # of accuracy, NLL, Brier score and ECE at two points
+        assert verdict.quantity == f"NLL (batch 10), lead of ED by half over Mixup ({many})"
+        assert verdict.value == pytest.approx(0.102)
+        # Student's t at 1 − 0.025/8 with two degrees of freedom, times the standard error.
+        assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
+
+
+def test_without_both_sides_there_is_no_map():
+    runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
+    results = collect(RECIPE, runs)[0]
+    assert RECIPE.study.claim(results).word == "not decided"
+    assert not any(table.title == "Where ED is ahead" for table in RECIPE.study.tables(results))
+
+
+def test_results_are_split_by_the_points_of_the_grid_that_were_run():
+    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5), batches=(20,)))[0]
+    (part,) = results.split()
+    assert part.point == "batch 20"
+    assert [len(each.runs) for each in part.methods] == [3] * 4
+    whole = collect(METHODS, [make_run(METHODS, "plain", 0.8)])[0]
+    assert whole.split() == [whole]
+
+
+def draw(name, runs):
+    results = collect(RECIPE, runs)[0]
+    (found,) = [each for each in RECIPE.study.figures(results) if each.name == name]
+    return found.draw("light")
+
+
+def test_scores_are_drawn_along_the_axis_of_the_grid_and_named_at_its_first_point():
+    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
+    accuracy, loss = draw("by-batch", [run for run in runs if (run.method, run.settings["batch"]) != ("ed", 20)]).axes
+    means = {line.get_color(): list(line.get_ydata()) for line in accuracy.lines if line.get_linewidth() == 1.7}
+    assert sorted(means.values()) == [
+        pytest.approx([mean] * n) for mean, n in ((70.1, 2), (80.1, 2), (85.1, 1), (90.1, 2))
+    ]
+    assert [text.get_text() for text in accuracy.texts] == ["Plain", "Mixup", "ED", "ED by half"]
+    assert accuracy.get_xlim()[0] > accuracy.get_xlim()[1]
+    assert len([line for line in loss.lines if line.get_marker() == "o"]) == 7
+
+
+def test_leads_are_drawn_as_the_map_has_them():
+    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
+    accuracy, loss, *_ = draw("leads", runs).axes
+    assert [text.get_text() for text in accuracy.get_yticklabels()] == [
+        f"{title} · batch {batch}" for batch in (10, 20) for title in ("ED", "ED by half")
+    ]
+
+    def read(axes):
+        dots = [line for line in axes.lines if line.get_marker() == "o"]
+        return [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
+
+    assert (
+        read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2
+    )  # of the accuracies nothing is known
+    assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
+
+
+def test_figures_of_one_recipe_have_names_of_their_own():
+    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5)))[0]
+    figures = RECIPE.study.figures(results)
+    assert len({figure.name for figure in figures}) == len({figure.caption for figure in figures}) == len(figures)
+    (part, _) = results.split()
+    alone = [each.name for each in RECIPE.study.figures(part)]
+    assert (alone[0], "by-batch" in alone, "curves" in alone) == ("leads", False, True)

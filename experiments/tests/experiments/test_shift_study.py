@@ -1,0 +1,307 @@
+"""Fine-tuning under shifts: the recipes, the study on made-up runs, soups, and the commands on small networks."""
+
+import json
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+from engine_runs import carry_out
+from pretrained_toys import make_shifted, tune
+from scipy.stats import t
+from test_finetuning import count_right
+from test_pretrained import clip, deit  # noqa: F401
+from test_shifts import ALL, write
+from toy_results import invent_run
+
+from effdeg_lab.cli import main
+from effdeg_lab.core.recipe import Method, find_recipe
+from effdeg_lab.core.results import collect
+from effdeg_lab.core.runs import RunFolder
+from effdeg_lab.data import Labeled
+from effdeg_lab.engine import classify, train
+from effdeg_lab.experiments.shifts import soups
+from effdeg_lab.experiments.shifts.soups import measure_soups
+from effdeg_lab.experiments.shifts.study import relate
+from effdeg_lab.models import pretrained
+from effdeg_lab.models.made_up import write_pacs
+
+RECIPE = find_recipe("finetune-shifts")
+CPU = torch.device("cpu")
+
+
+def test_the_clip_recipes_have_the_papers_settings_and_numbers():
+    for name in ("b32", "b16"):
+        recipe = find_recipe(f"clip-finetune-{name}")
+        ed = recipe.resolve(recipe.method("ed"))
+        assert (ed.data, ed.model, ed.pixels, ed.start_from) == ("imagenet", f"clip-{name}", 224, "pretrained")
+        assert (ed.epochs, ed.batch, ed.lr, ed.smoothing) == (10, 512, 3e-5, 0.0)
+        assert (ed.weight, ed.components, ed.nodes, ed.degree, ed.pairs, ed.ramp) == (2.0, 3, 4, 3, 0.5, 0.0)
+        assert (ed.anchor, ed.sampling, recipe.seeds) == ("labels", "cosine", (0, 1, 2))
+        for row in recipe.study.paper.values():
+            *shifts, mean = (each.mean for each in row.values())
+            assert len(shifts) == 5
+            assert fmean(shifts) == pytest.approx(mean, abs=0.011)
+
+
+def make_run(method, points, seed=0, recipe=RECIPE, shifts=("art", "sketch")):
+    """Make a run with a curve of points, test and mean accuracy under shifts, at 11 values of α."""
+
+    def entry(test, mean):
+        shifted = {name: mean + 0.01 * (place - (len(shifts) - 1) / 2) for place, name in enumerate(shifts)}
+        return {"test_accuracy": test, "shifted": shifted, "shifted_accuracy": mean}
+
+    curve = [{"alpha": place / 10, **entry(*point)} for place, point in enumerate(points)]
+    along = {"interpolated": curve, "interpolated_images": {"test": 334}}
+    return invent_run(recipe, method, {**entry(*points[-1]), "train_accuracy": 1.0, **along}, seed=seed)
+
+
+def bend(end, lift=0.0):
+    """Return a curve from (0.9, 0.5) to an end, lifted in between."""
+    along = np.linspace(0, 1, 11)[:, None]
+    line = np.array([0.9, 0.5]) * (1 - along) + np.array(end) * along
+    return line + lift * 4 * along * (1 - along)
+
+
+def make_runs(ends, lifts=None, noise=0.001, recipe=RECIPE):
+    runs = []
+    for place, (method, end) in enumerate(ends.items()):
+        for seed in range(3):
+            moved = np.array(end) + noise * ((seed + place) % 3 - 1)
+            runs.append(make_run(method, bend(moved, (lifts or {}).get(method, 0.0)), seed, recipe))
+    return runs
+
+
+AHEAD = {"plain": (0.95, 0.55), "ed": (0.97, 0.6)}
+
+
+def judge(ends, **given):
+    results = collect(RECIPE, make_runs(ends, **given))[0]
+    return RECIPE.study.claim(results), RECIPE.study.tables(results)
+
+
+def test_a_method_that_is_ahead_everywhere_holds():
+    verdict, (accuracies, between, relations) = judge(AHEAD, lifts={"ed": 0.02})
+    assert verdict.word == "holds"
+    rows = {row[0]: dict(zip(accuracies.columns, row, strict=True)) for row in accuracies.rows}
+    assert rows["ED"]["test, %"] == "97.00 ± 0.10"
+    assert rows["ED"]["art, %"] == "59.50 ± 0.10"
+    assert rows["ED"]["mean of shifts, %"] == "60.00 ± 0.10"
+    assert rows["ED"]["values"] == "lr = 0.0001, λ = 2"
+    assert rows["Mixup"]["test, %"] == "not run"
+    lead = [0.05 + 0.001 * (((seed + 1) % 3 - 1) - (seed % 3 - 1)) for seed in range(3)]
+    width = t.ppf(0.975, 2) * np.std(lead, ddof=1) / np.sqrt(3)
+    expected = f"+5.00 ({5 - 100 * width:+.2f} to {5 + 100 * width:+.2f})*"
+    assert rows["ED"]["shifts, against Plain (LP-FT)"] == expected
+    halfway = {row[0]: row[1:] for row in between.rows}
+    assert halfway["ED"] == ("90.00", "50.00", "95.50", "57.00", "97.00", "60.00")
+    assert relations.rows[0] == ("ED", "above", "above", f"{100 * width:.2f}", "3 of 3", "0 of 3")
+
+
+@pytest.mark.parametrize(
+    ("ends", "given", "word"),
+    [
+        ({"plain": (0.97, 0.6), "ed": (0.95, 0.55)}, {}, "does not hold"),
+        ({"plain": (0.95, 0.6), "ed": (0.97, 0.55)}, {}, "does not hold"),
+        (AHEAD, {"noise": 0.03}, "not decided"),
+        # Ahead at the end, but below on the way.
+        (AHEAD, {"lifts": {"plain": 0.08}}, "does not hold"),
+        ({"plain": (0.95, 0.55)}, {}, "not decided"),
+    ],
+)
+def test_claims_that_do_not_hold(ends, given, word):
+    assert judge(ends, **given)[0].word == word
+
+
+def test_one_seed_decides_nothing():
+    runs = [make_run(method, bend(end, 0.01)) for method, end in AHEAD.items()]
+    results = collect(RECIPE, runs)[0]
+    assert RECIPE.study.claim(results).word == "not decided"
+    relations = RECIPE.study.tables(results)[2]
+    assert relations.rows[0][:4] == ("ED", "above", "–", "–")
+
+
+def test_how_curves_lie():
+    low, high = bend((0.95, 0.45)), bend((0.95, 0.45), 0.01)
+    assert (relate(high, low), relate(low, high), relate(low, low)) == ("above", "below", "level")
+    assert relate(high, low, margin=0.02) == "level"
+    assert relate(bend((0.99, 0.5)), bend((0.9, 0.6))) == "crosses"
+
+
+def test_the_papers_rows_are_shown_next_to_ours():
+    recipe = find_recipe("clip-finetune-b32")
+    shifts = ("imagenet-r", "imagenet-a")
+    runs = [make_run(name, bend(end), seed, recipe, shifts) for name, end in AHEAD.items() for seed in range(3)]
+    table = recipe.study.tables(collect(recipe, runs)[0])[0]
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["ED, paper"]["test, %"] == "77.14 ± 0.05"
+    assert rows["Plain, paper"]["imagenet-a, %"] == "20.48 ± 0.17"
+    assert rows["Plain, paper"]["mean of shifts, %"] == "44.04 ± 0.08"
+    assert "not all here" in table.notes[-1]
+
+
+def test_the_figure_shows_every_curve():
+    runs = make_runs(AHEAD | {"random-head": (0.94, 0.52)})
+    for run in runs[6:]:
+        run.summary["interpolated"][0]["test_accuracy"] = 0.1  # a random head starts from chance
+    (figure,) = RECIPE.study.figures(collect(RECIPE, runs)[0])
+    assert "art, sketch" in figure.caption
+    assert "Curves from another start are cut off" in figure.caption
+    (axes,) = figure.draw("dark").axes
+    lines = [line.get_xydata() for line in axes.lines]
+    for end in AHEAD.values():
+        assert any(len(each) == 11 and np.allclose(each[-1], 100 * np.array(end)) for each in lines)
+    assert 85 < axes.get_xlim()[0] < 90
+    assert {text.get_text() for text in axes.texts} == {"Plain (LP-FT)", "ED", "Plain, random head"}
+
+
+def command(*arguments, code=0):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == code
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """Three models that tuned a rate, on images with shifts."""
+    pictures = make_shifted()
+    for module in (classify, soups):
+        monkeypatch.setattr(module, "load", lambda *_: pictures)
+    rates = (0.001, 0.02, 0.05)
+    done = [carry_out(tmp_path, tune(lr=rate, held_out=100)) for rate in rates]
+    methods = (Method("plain", "Plain", {"lr": 0.001}, tune={"lr": rates}),)
+    recipe = replace(RECIPE, name="tests", settings=tune(), methods=methods, tuning={"held_out": 100})
+    return recipe, pictures, done
+
+
+def test_soups_are_means_of_the_models_that_tuned(tmp_path, sweep):
+    recipe, pictures, done = sweep
+    found = measure_soups(recipe, RunFolder(tmp_path).read(), None, CPU)["rows"]
+    assert [row["kind"] for row in found] == ["best model", "uniform soup", "greedy soup"]
+    held_out = pictures.train_inputs[-100:], pictures.train_labels[-100:]
+    states = {each.file.stem: each.weights for each in done}
+    greedy, names = {}, found[2]["names"]
+    for row in found:
+        used = [states[name] for name in row["names"]]
+        mean = {key: torch.stack([each[key] for each in used]).mean(0) for key in used[0]}
+        shifted = {name: count_right(mean, *each) for name, each in pictures.shifted.items()}
+        assert row["held_out_accuracy"] == pytest.approx(count_right(mean, *held_out))
+        assert row["test_accuracy"] == pytest.approx(count_right(mean, pictures.test_inputs, pictures.test_labels))
+        assert row["shifted"] == pytest.approx(shifted)
+        greedy[row["kind"]] = row["held_out_accuracy"]
+    assert (found[0]["names"], found[1]["models"]) == (names[:1], 3)
+    assert greedy["best model"] == max(count_right(state, *held_out) for state in states.values())
+    assert greedy["greedy soup"] >= greedy["best model"]
+
+
+@pytest.mark.parametrize(("name", "folder"), [("tests", "tests"), ("mine:RECIPE", "mine_RECIPE")])
+def test_the_command_keeps_soups_for_the_table(tmp_path, sweep, monkeypatch, capsys, name, folder):
+    recipe = replace(sweep[0], name=name)  # of runs that were made for "tests"
+    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: recipe)
+    command("soup", name, "--runs", str(tmp_path), "--device", "cpu")
+    assert "Plain: greedy soup" in capsys.readouterr().out
+    kept = json.loads((tmp_path / folder / "soups.json").read_text())
+    assert len(kept["rows"]) == 3
+    final = carry_out(tmp_path, tune(lr=0.001))
+    results = collect(recipe, RunFolder(tmp_path).read())[0]
+    table = recipe.study.tables(results)[-1]
+    assert table.title == "Soups of sweeps"
+    assert [row[0] for row in table.rows] == ["Plain: best model", "Plain: uniform soup", "Plain: greedy soup"]
+    assert recipe.study.headline(final.run).endswith("% under shifts")
+
+
+def test_soups_of_other_settings_are_asked_for_and_shown_with_them(tmp_path, sweep, monkeypatch, capsys):
+    recipe = replace(sweep[0], settings=tune(clip=3.0))  # the runs have another one
+    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: recipe)
+    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", code=2)
+    assert "name the settings that it changed with --set" in " ".join(capsys.readouterr().err.split())
+    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", "--set", f"clip={tune().clip}")
+    for settings in (tune(lr=0.001), tune(lr=0.001, clip=3.0)):
+        carry_out(tmp_path, settings)
+    for changes in ({}, {"clip": tune().clip}):
+        titles = [table.title for table in recipe.study.tables(collect(recipe, RunFolder(tmp_path).read(), changes)[0])]
+        assert ("Soups of sweeps" in titles) == bool(changes)
+
+
+def test_without_kept_weights_there_are_no_soups(tmp_path, sweep, capsys):
+    recipe, _, done = sweep
+    for each in done:
+        (each.file.with_suffix("") / "weights.pt").unlink()
+    with pytest.raises(ValueError, match="there are no soups to make of tests: no method has two finished runs"):
+        measure_soups(recipe, RunFolder(tmp_path).read(), None, CPU)
+    command("soup", "digits-methods", "--runs", str(tmp_path), "--device", "cpu", code=2)
+    assert "digits-methods does not fine-tune a pretrained network" in " ".join(capsys.readouterr().err.split())
+
+
+SMALL = ["pixels=32", "epochs=1", "batch=8", "limit=16", "compile=false", "warm_up=0"]
+SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
+
+
+def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("effdeg_lab.engine.finetuning.ALONG", 5)
+    write_pacs(tmp_path / "pacs", tables=True)
+    (tmp_path / "deit-tiny").symlink_to(deit.parent)
+    folders = ["--runs", str(tmp_path / "runs"), "--data", str(tmp_path), "--device", "cpu"]
+    changes = [part for change in SMALL for part in ("--set", change)]
+    command("run", "finetune-shifts", "--method", "ed", *folders, *changes)
+    command("table", "finetune-shifts", *folders[:2], *changes, "--plot", str(tmp_path / "curves.png"))
+    out = capsys.readouterr().out.replace("\n", "")
+    assert "art_painting" in out
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    command("run", "finetune-shifts", "--data", str(tmp_path / "pacs"), *changes, code=2)
+    assert "PACS was not found" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def toy_imagenet(tmp_path, clip, monkeypatch):  # noqa: F811
+    """A folder with a tiny CLIP and two shifts, and an ImageNet of a few images in memory."""
+    (tmp_path / "clip-vit-base-patch32").symlink_to(clip)
+    draw = torch.Generator().manual_seed(0)
+    head = 10 * torch.randn(1000, 12, generator=draw)
+    monkeypatch.setattr(pretrained, "load_zero_shot_head", lambda folder, device: head)
+    for number, each in enumerate(ALL):
+        for name, is_member in (("imagenet-r", each.in_r), ("imagenet-a", each.in_a)):
+            if is_member:
+                write(tmp_path / name, each.wnid, number)
+    images = torch.randint(256, (48, 3, 32, 32), dtype=torch.uint8, generator=draw)
+    labels = torch.randint(1000, (48,), generator=draw)
+    data = Labeled(images[:32], labels[:32], images[32:], labels[32:], 1000, (0.5,) * 3, (0.5,) * 3)
+    monkeypatch.setattr(classify, "load", lambda *_: data)
+    monkeypatch.setattr("effdeg_lab.engine.finetuning.ALONG", 20)
+    return tmp_path
+
+
+def test_clip_runs_on_a_stand_in(toy_imagenet, tmp_path):
+    recipe = find_recipe("clip-finetune-b32")
+    changes = recipe.settings.parse([*SMALL, "warm_up_steps=1"])
+    runs = []
+    for method in recipe.methods:
+        settings = recipe.resolve(method, changes)
+        done = carry_out(tmp_path / "runs", settings, train, data=toy_imagenet)
+        assert done.summary["shifted"].keys() == {"imagenet-r", "imagenet-a"}
+        assert done.summary["interpolated_images"] == {"test": 16, "imagenet-r": 20, "imagenet-a": 20}
+        runs.append(replace(done.run, recipe=recipe.name))
+    ends = [run.summary["interpolated"][0] for run in runs]
+    assert ends[0] == ends[1]  # both start from the zero-shot head
+    assert runs[1].metrics[-1]["penalty"] > 0
+    results = collect(recipe, runs, changes)[0]
+    assert [each.state for each in results.methods] == ["run", "run"]
+    table = recipe.study.tables(results)[0]
+    assert table.columns[:5] == ("", "test, %", "imagenet-r, %", "imagenet-a, %", "mean of shifts, %")
+    (figure,) = recipe.study.figures(results)
+    assert figure.draw("light").axes[0].get_ylabel() == "mean accuracy under shifts, %"
+
+
+def test_what_clip_needs_is_named(tmp_path):
+    recipe = find_recipe("clip-finetune-b16")
+    with pytest.raises(ValueError, match="data='imagenet' needs the folder that holds it"):
+        recipe.check_data([recipe.settings], None)
+    with pytest.raises(FileNotFoundError, match="imagenet was not found: expected"):
+        recipe.check_data([recipe.settings], tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: expected .*clip-vit-base-patch16"):
+        recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)
+    (tmp_path / "clip-vit-base-patch16").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+        recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)

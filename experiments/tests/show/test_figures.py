@@ -1,0 +1,61 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+from toy_results import METHODS, PRICES
+
+from effdeg.plots import THEMES, open_figure
+from effdeg_lab.core.recipe import Method
+from effdeg_lab.show.figures import Label, Style, label_ends, label_points, spread_apart, styles_of
+
+
+def test_places_keep_their_distance_and_their_order():
+    wanted = [0.5, 0.52, 0.1, 0.98, 0.99, 0.51]
+    places = spread_apart(wanted, 0.06)
+    assert np.argsort(places).tolist() == np.argsort(wanted).tolist()
+    assert np.diff(sorted(places)).min() >= 0.06 - 1e-12
+    assert (max(places), places[2]) == (1, 0.1)
+    # Where there is no room they run over, but not into one another.
+    assert np.diff(sorted(spread_apart([0.5] * 20, 0.1))).min() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("scale", "middle"), [("linear", (10**1.5 - 1) / 999), ("log", 0.5)])
+def test_labels_at_ends_are_at_the_height_of_their_points(scale, middle):
+    with open_figure("light", (5, 4)) as (_, figure):
+        axes = figure.subplots()
+        axes.plot([1, 10], [1, 1000])
+        axes.set(xscale=scale, yscale=scale, ylim=(1, 1000))
+        label_ends(axes, [Label("top", 10, 1000, "k"), Label("middle", 10, 10**1.5, "k")])
+    assert [text.xy[1] for text in axes.texts] == pytest.approx([1, middle])
+
+
+def test_labels_of_points_do_not_overlap():
+    with open_figure("dark", (6, 4)) as (_, figure):
+        axes = figure.subplots()
+        axes.set(xlim=(-1, 3), ylim=(-1, 1))
+        label_points(axes, [Label(f"label {index}", index % 3, 0.001 * index, "w") for index in range(9)])
+        figure.draw_without_rendering()
+        boxes = [Text.get_window_extent(text) for text in axes.texts]
+    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_methods_have_one_color_each(theme):
+    styles = styles_of(METHODS, theme)
+    assert (styles["plain"], styles["ed"]) == (Style(THEMES[theme].ink), Style(THEMES[theme].simple))
+    assert styles_of(PRICES, theme)["all"].color == THEMES[theme].simple
+    assert len({style.color for style in styles.values()}) == len(styles)
+    assert {(style.line, style.marker) for style in styles.values()} == {("-", "o")}
+    gray = styles_of(METHODS, theme, ["mixup", "sam"])
+    assert gray["mixup"].color == gray["sam"].color not in {style.color for style in styles.values()}
+    assert {name: gray[name] for name in ("plain", "ed")} == {name: styles[name] for name in ("plain", "ed")}
+
+
+@pytest.mark.parametrize("gray", [(), ("3", "4", "5", "20")])
+def test_methods_that_share_a_color_differ_in_line_and_marker(gray):
+    methods = tuple(Method(str(place), "", {"batch": 1 + place}) for place in range(40))
+    styles = styles_of(replace(METHODS, methods=methods, equal_time=None), "light", gray).values()
+    assert len({style.color for style in styles}) == 10 + bool(gray)
+    for shape in ("line", "marker"):
+        assert len({(style.color, getattr(style, shape)) for style in styles}) == 40

@@ -1,0 +1,308 @@
+import json
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+import typer
+from toy_results import METHODS, POOL, PRICES, make_run
+from typer.testing import CliRunner
+
+import effdeg_lab.core.recipe
+from effdeg.io import to_json
+from effdeg.plots import THEMES
+from effdeg.pools import read_table
+from effdeg_lab.cli import _results
+from effdeg_lab.core.recipe import Method, StudyFigure
+from effdeg_lab.show.figures import open_figure
+from effdeg_lab.show.report import draw, format_code, render_page, report_on, to_dict, to_text
+
+RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
+
+
+class Reader(HTMLParser):
+    """Checks that what is opened is closed, and collects text, anchors and references."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.words, self.anchors, self.references = [], [], set(), set()
+        self.feed(page)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.open += [tag] if tag not in {"meta", "br", "wbr"} else []
+        self.anchors |= {value for name, value in attrs if name == "id"}
+        self.references |= {value for name, value in attrs if name in {"href", "src"}}
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    found = [make_run(METHODS, name, 0.8, epochs=10) for name in ("plain", "mixup")]
+    found.append(make_run(METHODS, "ed", 0.84, epochs=10, step=1.7))
+    found.append(make_run(METHODS, "mixup", 0.9, epochs=17, alpha=0.3))
+    found += [make_run(METHODS, name, 0.7, epochs=5) for name in ("plain", "sam")]
+    found += [make_run(METHODS, "ed", 0.7, weight=weight, held_out=100, epochs=10) for weight in (7.0, 20.0)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    return render_page([report_on(recipe, runs) for recipe in RECIPES.values()])
+
+
+def test_the_page_stands_alone(page, runs):
+    reader = Reader(page)
+    assert not reader.open
+    assert reader.references <= {f"#{anchor}" for anchor in reader.anchors}
+    assert "<script" not in page
+    levels = [int(level) for level in re.findall(r"<h(\d)", page)]
+    assert levels[0] == 1
+    assert all(1 < below <= above + 1 for above, below in pairwise(levels))
+    (figure,) = METHODS.study.figures(report_on(METHODS, runs).results[0])
+    svg = draw(figure)
+    assert svg.startswith(f'<svg role="img" aria-label="{escape(figure.caption)}" ')
+    assert svg in page  # the same runs give the same page, to the last byte
+    assert f"light-dark({THEMES['light'].simple}, {THEMES['dark'].simple})" in svg
+
+
+def test_the_page_says_what_was_found(page):
+    text = Reader(page).text
+    for words in (
+        "Recipes shown: 1 of 3. Runs: 6, and 2 for tuning, on Thinking Machine.",
+        "≈ not decided ED minus Baseline, points (one seed): 4",
+        "Differs from the recipe: epochs 10 (recipe: 20).",
+        "At another scale: 5 epochs, seed 0, Thinking Machine",
+        "A price list Table 0 nothing effdeg-lab sweep prices",  # it shares the plain runs, but has none of its own
+    ):
+        assert words in text
+
+
+def test_the_recipes_own_scale_comes_first():
+    """It has fewer than half as many methods as the fullest scale, which came first before."""
+    names = ("plain", "mixup", "sam", "ed")
+    runs = [make_run(replace(METHODS, methods=MANY), name, 0.8, epochs=10) for name in (*names, "ed-2")]
+    runs += [make_run(METHODS, name, 0.8) for name in ("plain", "ed")]
+    report = report_on(replace(METHODS, methods=MANY), runs)
+    assert [(results.epochs, results.size) for results in report.results] == [(20, 2), (10, 5)]
+    alone = report_on(METHODS, [*runs[:4], runs[-1]])  # a single method has nothing to be compared with
+    assert [(results.epochs, results.size) for results in alone.results] == [(10, 4), (20, 1)]
+
+
+MANY = (*METHODS.methods, Method("ed-2", "ED, λ = 2", {"regularizer": "ed", "weight": 2.0}))
+
+
+def test_a_figure_in_the_themes_colors_is_drawn_once():
+    """Its colors are paired by the themes; only those of a color map need a second drawing."""
+
+    def make(*colors):
+        def draw_lines(theme):
+            drawn.append(theme)
+            with open_figure(theme, (3, 2)) as (palette, figure):
+                figure.subplots().plot([0, 1], color=colors[theme == "dark"] if colors else palette.simple)
+                figure.suptitle("1.23456 < 2")
+            return figure
+
+        return StudyFigure("lines", "Two lines", draw_lines)
+
+    drawn = []
+    svg = draw(make())
+    assert drawn == ["light"]
+    assert f"stroke: light-dark({THEMES['light'].simple}, {THEMES['dark'].simple})" in svg
+    assert "style=" not in svg  # classes instead
+    assert re.search(r"<text [^>]*>1.23456 &lt; 2</text>", svg)  # text as it is, not outlines of letters
+    svg = draw(make("#123456", "#abcdef"))
+    assert drawn == ["light", "light", "dark"]
+    assert "light-dark(#123456, #abcdef)" in svg
+
+
+def test_code_in_notes():
+    assert format_code("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
+
+
+def test_text_and_plain_numbers(runs):
+    report = report_on(METHODS, runs)
+    assert report.tuning.rows == (
+        ("Mixup", "α = 1", "–", "–", "used, not tuned"),
+        ("ED", "λ = 7", "100", "10", "70.00%"),
+        ("ED", "λ = 20", "100", "10", "70.00%"),
+    )
+    assert report.tuning.bold == {(1, 1), (1, 4)}
+    assert report.tuning.notes[0].startswith("Bold: chosen.")
+    untuned = report_on(METHODS, runs[:2]).tuning
+    assert (untuned.rows, untuned.notes) == (report.tuning.rows[:1], ())
+    markdown, latex = to_text(report, "markdown"), to_text(report, "latex")
+    assert markdown.startswith("### Three methods & a half (Table 0)\n\nThe paper: ED is best.\n\nHere: not decided:")
+    assert "| ED | **84.00 ± 0.50** | **84.00** | +4.00 | 99.00 | 0.50 ± 0.03 |" in markdown
+    assert r"\subsection*{Three methods \& a half (Table 0)}" in latex
+    assert latex.count(r"\begin{table}") == markdown.count("|---|") == 5
+    plain = json.loads(to_json(to_dict(report)))
+    assert plain["results"][0]["verdict"]["value"] == pytest.approx(4)
+    assert plain["tuning"]["ed"]["changes"] == {"weight": 7.0}
+
+
+def test_tuning_on_another_number_of_held_out_examples_is_tuning():
+    tuning = [make_run(METHODS, "ed", 0.7, weight=weight, held_out=1000, epochs=10) for weight in (20.0, 7.0)]
+    tuning += [make_run(METHODS, "mixup", 0.7, held_out=1000), make_run(METHODS, "plain", 0.7, held_out=1000)]
+    report = report_on(METHODS, [make_run(METHODS, "ed", 0.8), make_run(METHODS, "plain", 0.7), *tuning])
+    assert report.tuning.rows == (("ED", "λ = 7", "1,000", "10", "70.00%"), ("ED", "λ = 20", "1,000", "10", "70.00%"))
+    assert report.tuning_runs == tuple(tuning[:2])
+    # Runs of a single value, and of methods that are not tuned, are results on held-out examples.
+    assert report.others == (({"held_out": 1000}, tuning[2:]),)
+
+
+@pytest.fixture
+def call(tmp_path, runs, monkeypatch):
+    """Return a function that calls a command on a folder of runs."""
+    monkeypatch.setattr(effdeg_lab.core.recipe, "find_recipe", RECIPES.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    for run in [*runs, *(make_run(POOL, "plain", 0.8 + point["lr"], **point) for point in POOL.points())]:
+        header = {key: getattr(run, key) for key in ("recipe", "method", "kind", "settings", "environment")}
+        lines = [{"format": 3, **header}, *({"metrics": entry} for entry in run.metrics), {"summary": run.summary}]
+        file = tmp_path / "effdeg-runs" / run.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{to_json(line)}\n" for line in lines))
+
+    def call(command, *arguments):
+        app = typer.Typer()
+        app.command()(getattr(_results, command))
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.output
+
+    return call
+
+
+def test_single_runs_of_equal_length_are_told_apart(runs):
+    alone = [make_run(METHODS, "plain", 0.6, epochs=4, limit=limit) for limit in (None, 50)]
+    text = to_text(report_on(METHODS, [*runs, *alone]), "markdown")
+    assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine.\n" in text
+    assert "Also run: Baseline, 4 epochs, seed 0, Thinking Machine; limit 50 (recipe: none).\n" in text
+
+
+def test_runs_on_different_data_are_noted():
+    def report(*known):
+        runs = [make_run(METHODS, name, 0.8, seed=seed) for name in ("plain", "ed") for seed in (0, 1)]
+        runs = [replace(run, environment={**run.environment, **each}) for run, each in zip(runs, known, strict=True)]
+        return report_on(METHODS, runs), [run.name for run in runs]
+
+    same, other = {"data": "1"}, {"data": "2"}
+    found, names = report(same, {}, other, same)
+    sentence = "These runs may not be comparable: digits, or the names of its files, differed in "
+    sentence += f"{names[0]}, {names[2]}."
+    assert sentence in found.list_parts()
+    assert sentence in render_page([found])
+    assert not any("comparable" in str(part) for part in report(same, {}, {}, same)[0].list_parts())
+
+
+def test_a_run_that_the_table_has_under_another_method_is_not_listed_again():
+    ed = METHODS.method("ed")
+    short = replace(ed, name="short", title="ED, half the epochs", changes={**ed.changes, "epochs": 10})
+    recipe = replace(METHODS, methods=(*METHODS.methods, short))
+    runs = [make_run(recipe, name, 0.8) for name in ("plain", "ed", "short")]
+    text = to_text(report_on(recipe, runs), "markdown")
+    assert "ED, half the epochs" in text
+    assert "Also run" not in text
+    text = to_text(report_on(recipe, [*runs, make_run(METHODS, "plain", 0.8, epochs=4)]), "markdown")
+    assert text.count("Also run") == text.count("Also run: Baseline, 4 epochs") == 1
+
+
+NARROW = {"data": "my data", "batch": 8}
+
+
+@pytest.fixture
+def others():
+    """Runs with other settings than the recipe's."""
+    narrow = [make_run(METHODS, name, 0.5, seed=seed, **NARROW) for name in ("ed", "plain") for seed in (0, 1)]
+    unfinished = make_run(METHODS, "sam", 0.5, lr=0.3, finished=False)
+    faster = [make_run(METHODS, "plain", 0.5, lr=rate) for rate in (0.4, 0.5)]
+    return [*narrow, make_run(METHODS, "sam", 0.5, batch=8, lr=0.3), unfinished, *faster]
+
+
+def test_runs_with_other_settings_are_named_with_the_command_that_shows_them(runs, others):
+    first, second, third, rest = report_on(METHODS, [*runs, *others]).describe_others()
+    command = "To see them: `effdeg-lab table methods --runs . --set"
+    assert first == f"With other settings: 4 finished runs of plain, ed. {command} 'data=my data' --set batch=8`"
+    assert second == f"With other settings: 1 finished run of sam. {command} batch=8 --set lr=0.3`"
+    assert third == f"With other settings: 1 finished run of plain. {command} lr=0.4`"
+    assert rest == "And 1 more with still other settings."
+    report = report_on(METHODS, [*runs, *others], NARROW)
+    assert {run.file for run in report.runs} == {run.file for run in others[:4]}
+    assert report.others == ()  # those that were not asked for
+
+
+def test_if_nothing_was_run_with_some_settings_all_others_are_named(runs, others, call):
+    found = [changes for changes, _ in report_on(METHODS, [*runs, *others], {"batch": 9}).others]
+    assert found == [{}, NARROW, {"batch": 8, "lr": 0.3}, {"lr": 0.4}, {"lr": 0.5}]
+    text = call("table", "methods", "--set", "epochs=6")
+    assert (
+        "finished runs of plain, mixup, sam, ed. To see them: `effdeg-lab table methods --runs effdeg-runs`\n" in text
+    )
+
+
+def test_what_is_said_of_the_recipe_is_not_said_of_runs_with_other_settings(runs, others):
+    text = to_text(report_on(METHODS, others, NARROW), "markdown")
+    assert "Differs from the recipe: data my data (recipe: digits); batch 8 (recipe: 64).\n" in text
+    assert "About the recipe itself: `effdeg-lab show methods`\n" in text
+    for changes in ({}, {"epochs": 10, "lr": 0.1}):
+        text = to_text(report_on(METHODS, runs, changes), "markdown")
+        assert "Differs from the paper: The rate is not the paper's.\n" in text
+    beyond = replace(METHODS, paper="not in the paper")
+    assert "Setup: The rate is not the paper's.\n" in to_text(report_on(beyond, runs), "markdown")
+    weighted = report_on(METHODS, [make_run(METHODS, "ed", 0.5, weight=20.0)], {"weight": 20.0})
+    assert weighted.results[0].departures == ["weight 20"]  # which value the recipe has depends on the method
+
+
+def test_table_in_the_terminal(call, tmp_path):
+    text = call("table", "methods", "--plot", "curves.svg")
+    for words in (
+        "Here: not decided: ED minus Baseline, points (one seed): 4",
+        "Differs from the recipe: epochs 10 (recipe: 20)",
+        "At equal epochs: 10 epochs, seed 0, Thinking Machine",
+        "Also run: Mixup, 17 epochs, seed 0, Thinking Machine",
+    ):
+        assert words in text
+    assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
+    assert "At equal epochs: 5 epochs, seed 0" in call("table", "methods", "--set", "epochs=5")
+    assert "To run it (nothing): `effdeg-lab sweep methods`" in call("table", "methods", "--set", "epochs=6")
+    assert json.loads(call("table", "methods", "--format", "json"))["name"] == "methods"
+
+
+def test_the_models_of_a_pool_as_csv(call, tmp_path):
+    call("table", "pool", "--csv", "pool.csv")
+    table = read_table(tmp_path / "pool.csv")
+    strata, outcome = ["recipe", "architecture"], ["train_accuracy", "test_accuracy", "gap"]
+    assert list(table)[:9] == ["model", "batch", "lr", "seed", *strata, *outcome]
+    assert len(table["gap"]) == 9
+
+
+def test_the_command_report(call, tmp_path):
+    assert "prices: not run" in call("report", "prices", "--out", "page.html")
+    assert (tmp_path / "page.html").read_text().rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["methods", "--csv", "x.csv"], "methods is not a pool of models"),
+        (["methods", "--plot", "x.gif"], r"expected a file that ends in .pdf or .png or .svg"),
+        (["methods", "--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
+        (["methods", "--runs", "nowhere"], "--runs nowhere: there is no such folder"),
+        (["prices", "--set", "epochs=3", "--plot", "x.png"], "effdeg-runs has too few finished runs of prices"),
+        (["methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
+    ],
+)
+def test_errors_come_before_any_work(call, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        call("table", *arguments)

@@ -1,0 +1,385 @@
+"""What the tensors of a batch are to a model: its arguments, by the names of its parameters, or labels."""
+
+import inspect
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._adapters.examples import LABELS, check_finite, describe_shapes, is_plain_tuple, split_labels
+from effdeg._adapters.layers import as_module, base_model
+from effdeg._adapters.paths import hides_ones, innermost_key, is_mask
+from effdeg._utils.checks import shorten
+from effdeg._utils.device import is_traced
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
+
+
+class Parameter(NamedTuple):
+    """A parameter of a model's forward function that can be given by position."""
+
+    name: str
+    required: bool
+    takes_tensor: bool
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is a mask by its name."""
+        return "mask" in self.name.lower()
+
+    @property
+    def is_label(self) -> bool:
+        """Whether it holds labels by its name."""
+        return self.name in LABELS
+
+
+class Signature(NamedTuple):
+    """What a model's forward function takes."""
+
+    parameters: list[Parameter] | None = None  # by position; None if their names or number are not known
+    keywords: tuple[Parameter, ...] = ()  # by name alone
+    more_arguments: bool = False  # *args
+    more_keywords: bool = False  # **kwargs
+
+    def named(self) -> list[Parameter]:
+        """Return the parameters with known names."""
+        return [*(self.parameters or ()), *self.keywords]
+
+
+class DataNote(UserWarning):
+    """Tensors of the data are not used, or their use was inferred."""
+
+
+class Item(NamedTuple):
+    """A batch of a data set, divided by what its entries are to a model."""
+
+    inputs: Tree
+    labels: Any = None
+    note: str | None = None  # on entries that are not used, or whose use was inferred
+
+
+def find_parameters(model: object) -> list[Parameter] | None:
+    """Return the parameters that take a model's positional arguments; None if their names or number are not known."""
+    return _find_signature(model).parameters
+
+
+def _find_signature(model: object) -> Signature:
+    if not isinstance(model, nn.Module):
+        return _read_signature(model)
+    # A wrapper such as PEFT's may pass on whatever it is given.
+    found = [_read_signature(module) for module in dict.fromkeys((as_module(model), base_model(model)))]
+    return next((signature for signature in found if signature.parameters is not None), found[-1])
+
+
+def _read_signature(model: Any) -> Signature:
+    if isinstance(model, torch.jit.ScriptModule):
+        script: Any = model.forward
+        arguments = script.schema.arguments[1:]
+        return Signature([
+            Parameter(each.name, *_describe_default(each.default_value, each.has_default_value())) for each in arguments
+        ])
+    try:
+        if isinstance(model, nn.Module):
+            # By the class, since the function may be replaced on an object while it is trained.
+            parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
+        else:
+            parameters = list(inspect.signature(model).parameters.values())
+    except (TypeError, ValueError):  # some builtins have none
+        return Signature()
+
+    def select(*kinds: object) -> list[Parameter]:
+        return [
+            Parameter(each.name, *_describe_default(each.default, each.default is not each.empty))
+            for each in parameters
+            if each.kind in kinds
+        ]
+
+    kind = inspect.Parameter
+    more = bool(select(kind.VAR_POSITIONAL))
+    return Signature(
+        None if more else select(kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD),
+        tuple(select(kind.KEYWORD_ONLY)),
+        more_arguments=more,
+        more_keywords=bool(select(kind.VAR_KEYWORD)),
+    )
+
+
+def _describe_default(default: object, exists: bool) -> tuple[bool, bool]:
+    """Return whether a parameter is required, and whether it takes a tensor, as a flag does not."""
+    return not exists, not exists or default is None or isinstance(default, Tensor)
+
+
+def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
+    """Return positional arguments by the names of their parameters, or as ``[0]``, ``[1]``, … where these are unknown.
+
+    Raises:
+        TypeError: If an argument may be a mask and has no known name, so that it would count for one end of a path, or
+            that of another parameter.
+    """
+    return _name(arguments, find_parameters(model) if len(arguments) > 1 else None)
+
+
+def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[str, Any]:
+    if parameters is not None and len(parameters) >= len(arguments):
+        named = dict(zip((each.name for each in parameters), arguments, strict=False))
+        _check_places(named, parameters)
+        return named
+    for position, argument in enumerate(arguments[1:], start=1):
+        integers = isinstance(argument, Tensor) and argument.dtype != torch.bool and not argument.is_floating_point()
+        if integers and _has_positions_of(arguments[0], argument):
+            raise TypeError(
+                f"inputs ('[{position}]') hold integers ({argument.dtype}), and the names of the model's parameters "
+                "are not known: are they a mask? Pass a mask as booleans, .bool(); for anything else write a function "
+                "with named parameters around the model."
+            )
+    return {f"[{position}]": argument for position, argument in enumerate(arguments)}
+
+
+def _check_places(named: Mapping[str, Any], parameters: list[Parameter]) -> None:
+    """Raise if a mask would be passed as something else, as past values, by a model that takes masks elsewhere."""
+    mask = _find_free_mask(parameters, named)
+    (first, examples), *others = named.items()
+    for name, entry in others if mask is not None else []:
+        if not _has_positions_of(examples, entry) or entry.is_floating_point() or re.search("type|segment", name):
+            continue
+        # Numbers are not read on a GPU, which would wait, or where there are none.
+        if entry.dtype == torch.bool or (entry.is_cpu and not is_traced() and _may_be_mask(entry)):
+            raise TypeError(
+                f"inputs ({name!r}, by their place) may be a mask, but the model takes one as {mask!r}. Give the "
+                f"inputs by name: {{{first!r}: …, {mask!r}: …}}."
+            )
+
+
+def _find_free_mask(parameters: Iterable[Parameter], used: Collection[str]) -> str | None:
+    """Return the name of the first parameter that is a mask if none of these is used."""
+    masks = [each.name for each in parameters if each.is_mask]
+    return masks[0] if masks and set(masks).isdisjoint(used) else None
+
+
+class ItemReader:
+    """Decides what the entries of the items of a data set are to a model.
+
+    A mapping has labels by name (:data:`LABELS`); what is no tuple is inputs alone, and so is the entry of ``(x,)``. In
+    a tuple ``(x, …)`` the entries behind the first are, in this order: the arguments that the model requires; one
+    further input, if the model has a parameter for it; and labels. A pair is ``(inputs, labels)`` unless its second
+    entry has the shape of a mask and the model's second parameter is one. A mask of booleans is refused rather than
+    taken for labels where the model may have a parameter for it.
+    """
+
+    def __init__(self, model: object) -> None:
+        # Not the model itself, since processes that load data get a copy of this.
+        self._name = type(as_module(model) or model).__name__
+        self._signature = _find_signature(model)
+        self._parameters = self._signature.parameters
+
+    def __call__(self, item: Any) -> Item:
+        """Divide a batch of items into what the model is called with, and labels.
+
+        Raises:
+            TypeError: If an entry may be an input of the model or labels.
+        """
+        if isinstance(item, Mapping):
+            inputs, labels = split_labels(item)
+            return Item(inputs, labels, self._note_unknown(inputs))
+        if not is_plain_tuple(item):
+            return Item(item)
+        if len(item) == 1 or is_plain_tuple(item[0]) or isinstance(item[0], Mapping):  # complete inputs
+            return self._use(item, 1)
+        known = self._parameters or []
+        # Without these the model cannot be called.
+        required = next((i for i, each in enumerate(known) if not each.required or each.is_label), len(known))
+        count = max(1, min(required, len(item)))
+        masks = [each for each in self._signature.keywords if each.is_mask]
+        further = [each for each in (*known[count:], *masks) if each.takes_tensor and not each.is_label]
+        rest = item[count:]
+        if not rest:
+            return self._use(item, count)
+        if len(rest) > 1 and self._parameters is None:
+            raise self._unclear(item)
+        following = known[count] if count < len(known) else None
+        if not further or (following is not None and following.is_label):
+            return self._use(item, count)
+        choose = self._choose_of_pair if len(rest) == 1 else self._choose
+        parameter = choose(item, count, following if following in further else None, further)
+        return self._use(item, count, parameter)
+
+    def _choose_of_pair(
+        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
+    ) -> Parameter | None:
+        """Return the parameter that the last entry belongs to, None for labels; raise if it may be either."""
+        last = item[count]
+        if not _has_positions_of(item[0], last):
+            return None
+        if following is not None and following.is_mask:
+            return following
+        if any(each.is_mask for each in further) and _may_be_mask(last):
+            raise self._unclear(item)
+        # Token ids and their labels are a pair too.
+        if following is not None and last.is_floating_point():
+            raise self._unclear(item)
+        return None
+
+    def _choose(
+        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
+    ) -> Parameter | None:
+        """Return the parameter that the entry before the labels belongs to, None for labels; raise if it is unclear."""
+        entry, *others = item[count:]
+        masks = [each for each in further if each.is_mask]
+        if not isinstance(entry, Tensor) or entry.numel() == len(entry):  # one number per example
+            if masks == further:  # which has more
+                return None
+            raise self._unclear(item)
+        after = further[1:2] if following is not None else further[:1]
+        if len(others) > 1 or (after and _has_positions_of(item[0], others[0]) and _holds_flags(others[0])):
+            raise self._unclear(item)  # more inputs, perhaps in another order
+        if masks and _has_positions_of(item[0], entry) and following not in masks:
+            following = masks[0] if len(masks) == 1 and _may_be_mask(entry) else None
+        if following is None or (following.is_mask and not _has_positions_of(item[0], entry)):
+            raise self._unclear(item)
+        return following
+
+    def _use(self, item: Sequence[Any], count: int, parameter: Parameter | None = None) -> Item:
+        """Use the first entries as inputs, a further one for a parameter, the next as labels; note what is left."""
+        inputs = item[0] if count == 1 else tuple(item[:count])
+        note = None
+        if parameter is not None:
+            further = item[count]
+            if parameter.is_mask and not _may_be_mask(further, parameter.name):
+                raise self._unclear(item)
+            check_finite({parameter.name: further})
+            names = [*(each.name for each in (self._parameters or [])[:count]), parameter.name]
+            inputs, count = dict(zip(names, item, strict=False)), count + 1
+            note = _note_passed(names)
+        elif is_plain_tuple(inputs) and len(inputs) > 1:
+            named = _name(inputs, self._parameters)
+            if count > 1:
+                note = _note_passed(named)
+            inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
+        labels, *unused = item[count:] or [None]
+        used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
+        if any(self._may_take(item, entry, used) for entry in item[count:]):
+            raise self._unclear(item)
+        if tensors(unused):
+            # What has the positions of the inputs is hardly the labels if more follows.
+            first = count if _has_positions_of(item[0], labels) else count + 1
+            shapes = _describe_entries({f"[{place}]": entry for place, entry in enumerate(item) if place >= first})
+            note = (
+                f"of each item of the data, {shapes} {'is' if first == len(item) - 1 else 'are'} not used by the model."
+            )
+        return Item(inputs, labels, note or self._note_unknown(inputs))
+
+    def _may_take(self, item: Sequence[Any], entry: Any, used: Collection[str]) -> bool:
+        """Return whether an entry that is not passed to the model may be a mask, or another input, that it takes."""
+        signature = self._signature
+        if not _has_positions_of(item[0], entry):
+            return False
+        if entry.is_floating_point():
+            return signature.more_arguments
+        if entry.dtype != torch.bool:
+            return _find_free_mask(signature.named(), used) is not None and _may_be_mask(entry)
+        # The second entry of a pair can be labels that the model has a parameter for.
+        free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
+        return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
+
+    def _note_unknown(self, inputs: Tree) -> str | None:
+        """Return a note on inputs by names that no parameter has, if the model takes any."""
+        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._parameters:
+            return None
+        known = [each.name for each in self._signature.named()]
+        unknown = [repr(name) for name in inputs if name not in known]
+        if not unknown:
+            return None
+        matches, them = ("matches", "it") if len(unknown) == 1 else ("match", "them")
+        return (
+            f"of each item of the data, {', '.join(unknown)} {matches} no parameter of {self._name} by name; it may "
+            f"ignore {them}."
+        )
+
+    def _unclear(self, item: Sequence[Any]) -> TypeError:
+        if self._parameters is None:
+            takes = (
+                f"the names of the parameters of the model ({self._name}) are not known. Write a function with named "
+                "parameters around it"
+            )
+            first, names = "x", ["mask"]
+        else:
+            known = self._signature.named()
+            first, *names = [each.name for i, each in enumerate(known) if i == 0 or not each.is_label] or ["x"]
+            takes = f"{self._name} takes {shorten([each.name for each in known], 5)}"
+            takes += " and any keywords" if self._signature.more_keywords else ""
+        names = sorted(names, key=lambda name: "mask" not in name)[: max(1, len(item) - 2)]
+        entries = ", ".join(f"{name!r}: …" for name in (first, *names))
+        return TypeError(
+            f"each item of the data holds {_describe_entries(tuple(item))}, and it is not clear which entries are "
+            f"inputs of the model and which are labels: {takes}. Instead of tuples give dicts by the names of its "
+            f"parameters, {{{entries}, 'labels': …}}, without what the model does not take."
+        )
+
+
+def note_possible_masks(inputs: Tree) -> str | None:
+    """Return a note on integers that may be a mask but do not have its name, so that they are those of one example."""
+    leaves = named_tensors(inputs)
+    names = [
+        repr(name)
+        for name, leaf in leaves[1:]
+        if _has_positions_of(leaves[0][1], leaf)
+        and not leaf.is_floating_point()
+        and not is_mask(name, leaf)
+        and not re.search("type|segment|label", name)
+        and _may_be_mask(leaf)
+    ]
+    if not names:
+        return None
+    return (
+        f"inputs ({', '.join(names)}) hold the integers 0 and 1, and stay those of the first example along a path. If "
+        "they are a mask, pass booleans: .bool()."
+    )
+
+
+def note_floating_masks(inputs: Tree) -> str | None:
+    """Return a note on masks of 0 and 1 in floating point, which are interpolated among the inputs, not joined."""
+    leaves = named_tensors(inputs)
+    names = [
+        repr(name)
+        for name, leaf in leaves
+        if leaf.is_floating_point() and "mask" in innermost_key(name) and _holds_flags(leaf)
+    ]
+    if not names or len(names) == len(leaves):
+        return None
+    return (
+        f"inputs ({', '.join(names)}) are a mask in floating point, which is interpolated along a path. To join the "
+        "masks of both ends instead, pass booleans: .bool()."
+    )
+
+
+def _describe_entries(entries: Tree) -> str:
+    """List the shapes of one item's entries, given a batch of them."""
+    return describe_shapes(map_tensors(lambda leaf: leaf[0] if leaf.dim() and len(leaf) else leaf, entries))
+
+
+def _note_passed(names: Collection[str]) -> str:
+    return f"of each item of the data, the first {len(names)} entries are passed to the model: {', '.join(names)}."
+
+
+def _has_positions_of(first: Any, entry: Any) -> TypeGuard[Tensor]:
+    """Return whether an entry has a number for each position of the examples, as a mask has."""
+    if not isinstance(entry, Tensor) or not isinstance(first, Tensor) or entry.dim() < 2:
+        return False
+    return entry.shape == first.shape[: entry.dim()]
+
+
+def _holds_flags(entry: Tensor) -> bool:
+    return bool(((entry == 0) | (entry == 1)).all())
+
+
+def _may_be_mask(entry: Tensor, name: str = "") -> bool:
+    """Return whether the numbers can be a mask: 0 and 1, in floating point also what is added to scores.
+
+    A mask hides no example completely, but token types are often all 0.
+    """
+    if entry.dtype == torch.bool:
+        return True
+    if not _holds_flags(entry):
+        return entry.is_floating_point() and bool((entry <= 0).all())
+    return entry.is_floating_point() or hides_ones(name) or bool(entry.flatten(1).any(1).all())

@@ -1,0 +1,210 @@
+"""Where paths lead: to another example, or to an example's changed copy or counterpart in a second data set."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from effdeg._adapters.arguments import ItemReader
+from effdeg._adapters.examples import as_examples, describe_shapes, find_broken
+from effdeg._adapters.inference import seed_everything
+from effdeg._utils.tree import Tree, has_rows, map_tensors, named_tensors, take, tensors
+
+GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=None)
+"""What random changes draw from in this thread; None for torch's global generator, which all threads share."""
+
+
+class Partners:
+    """The second end of each path, for given first ends.
+
+    ``partners`` are a function of a batch, several (one is drawn for each path), or a second data set, whose examples
+    belong to those of the same index.
+    """
+
+    def __init__(self, partners: Any, examples: int, read_item: ItemReader) -> None:
+        self._changes, self._others, self._read_item = read_changes(partners), None, read_item
+        if not self._changes:
+            with _naming_partners():
+                self._others = as_examples(partners)
+            if len(self._others) != examples:
+                raise ValueError(
+                    f"partners= are {len(self._others)} examples, but inputs hold {examples}: each needs its own."
+                )
+
+    def fetch(self, first: Tree, indices: Sequence[int], *, seed: int, block: int) -> Tree:
+        """Return the partners of a block's examples; random changes depend on the seed and the block alone."""
+        if self._others is None:
+            return change_examples(self._changes, first, len(indices), seed=seed, block=block, option="partners")
+        with _naming_partners():
+            second = self._read_item(self._others.fetch(indices)).inputs
+        check_alike(first, second, "data set of partners=")
+        check_finite(second, "data set of partners=")
+        return second
+
+
+def change_examples(
+    changes: Sequence[Callable[[Any], Any]], examples: Tree, count: int, *, seed: int, block: int, option: str
+) -> Tree:
+    """Return changed copies of a block of examples, each by one of the functions that were given as ``option``.
+
+    Random changes depend on the seed and the block alone.
+    """
+    drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
+    generator = torch.Generator().manual_seed(drawn)
+    token = GENERATOR.set(generator)
+    changed = []
+    try:
+        with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
+            chosen = torch.zeros(count, dtype=torch.int64, device="cpu")
+            if len(changes) > 1:
+                chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
+            for number, change in enumerate(changes):
+                rows = (chosen == number).nonzero().flatten()
+                if len(rows):
+                    part = change(take(examples, rows))  # a copy: the function may work in place
+                    check_alike(take(examples, rows), part, f"function of {option}=")
+                    if block == 0:
+                        warn_of_mixed_rows(change, take(examples, rows), len(rows), option)
+                    check_finite(part, f"function of {option}=")
+                    changed.append((rows, part))
+    finally:
+        GENERATOR.reset(token)
+    order = torch.cat([rows for rows, _ in changed]).argsort()
+    return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
+
+
+def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int, option: str) -> None:
+    """Warn if the changed copy of an example depends on the other examples of its batch."""
+
+    def run(rows: Tensor) -> Tree:
+        return change(map_tensors(lambda leaf: _take_rows(leaf, rows, count), examples))
+
+    row = find_dependent_row(run, count)
+    if row is not None:
+        warnings.warn(
+            f"the function of {option}= ({name_change(change)}) does not change each example on its own: what it "
+            f"returns for example {row} of a batch depends on the others. A path leads to the changed copy of the same "
+            "example, and the result depends on how examples are divided into batches. Usual causes: rows that are "
+            "permuted or mixed, and statistics over the batch.",
+            stacklevel=2,
+        )
+
+
+def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
+    """Return an example for which a function of a batch returns something that depends on the others; None if none is.
+
+    ``run`` calls the function on some of ``count`` examples. The first and the last are given with the others, and with
+    copies of themselves in their place, with the same random numbers. Nothing is found for a function that draws from a
+    generator of its own, or whose shapes depend on the examples.
+    """
+
+    def run_seeded(rows: Tensor) -> list[Tensor]:
+        token = GENERATOR.set(torch.Generator().manual_seed(0))
+        try:
+            with seed_everything(0), torch.no_grad():
+                return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
+        finally:
+            GENERATOR.reset(token)
+
+    every = torch.arange(count, device="cpu")
+    for row in (0, count - 1) if count > 1 else ():
+        whole, alone = run_seeded(every), run_seeded(torch.full_like(every, row))
+        if _differ(whole, alone, row) and not _differ(whole, run_seeded(every), row):
+            return row
+    return None
+
+
+def _take_rows(leaf: Tensor, rows: Tensor, count: int) -> Tensor:
+    return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
+
+
+def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
+    """Return whether a row of two batches differs, by more than rounding."""
+    for first, second in zip(one, other, strict=False):
+        if first.shape != second.shape or first.numel() == 0:
+            continue
+        values, mine, others = (each.detach().double() for each in (first, first[row], second[row]))
+        spread = float(values.max() - values.min())
+        if bool(((mine - others).abs() > 1e-3 * spread).any()):
+            return True
+    return False
+
+
+@contextmanager
+def _naming_partners() -> Iterator[None]:
+    """Add a note to errors in reading a second data set, which call it inputs."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(
+            "The inputs that this is about are partners=, which are a function of a batch, a list of them, or a second "
+            "data set."
+        )
+        raise
+
+
+def current_generator() -> torch.Generator | None:
+    """Return what random changes draw from in this thread; torch.compile cannot follow the variable."""
+    return None if torch.compiler.is_compiling() else GENERATOR.get()
+
+
+def draw(device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
+    """Draw random numbers on a device; by the generator of this thread, if there is one, the same on every device."""
+    if (generator := current_generator()) is None:
+        return by(shape, device=device, **how)
+    return by(shape, generator=generator, device=generator.device, **how).to(device)
+
+
+def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
+    """Return the functions that partners are, or none if they are examples."""
+    if callable(partners):
+        return [partners]
+    several = isinstance(partners, list | tuple) and len(partners) > 0 and all(map(callable, partners))
+    return list(partners) if several else []
+
+
+def check_changes(partners: Any, reason: str, name: str = "partners") -> None:
+    """Raise unless partners are functions of a batch; a second data set is refused for this reason."""
+    if not read_changes(partners):
+        raise TypeError(
+            f"{name} must be a function of a batch, such as effdeg.changes.mirror, or several, not a "
+            f"{type(partners).__name__}. A second data set is for effdeg.measure: {reason}."
+        )
+
+
+def name_partners(partners: Any) -> str | None:
+    """Return what a measurement records of its partners."""
+    if partners is None:
+        return None
+    changes = read_changes(partners)
+    return " or ".join(map(name_change, changes)) if changes else "a second data set"
+
+
+def name_change(change: Any) -> str:
+    """Return a name for a function of a batch."""
+    return str(getattr(change, "name", None) or getattr(change, "__name__", type(change).__name__))
+
+
+def check_alike(first: Tree, second: Tree, source: str) -> None:
+    """Raise unless examples and what belongs to them have tensors of the same names, shapes and types."""
+    one, other = ([(name, leaf.shape, leaf.dtype) for name, leaf in named_tensors(end)] for end in (first, second))
+    if one != other:
+        returned, given = (
+            " ".join([describe_shapes(end), *sorted({str(leaf.dtype) for leaf in tensors(end)})])
+            for end in (second, first)
+        )
+        raise ValueError(
+            f"the {source} returned {returned} for {given}: a batch of the same shape and type was expected."
+        )
+
+
+def check_finite(second: Tree, source: str) -> None:
+    """Raise if examples that belong to others are NaN or infinite."""
+    for name, leaf in named_tensors(second):
+        if leaf.is_floating_point() and bool(find_broken(leaf, name).any()):
+            raise ValueError(f"the {source} returned NaN or infinite numbers{f' in {name!r}' if name else ''}.")

@@ -1,0 +1,77 @@
+"""The settings of paths and fits: declared and checked once, and passed on whole."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from effdeg._adapters.layers import Layer, check_layer
+from effdeg._adapters.outputs import Output, check_output
+from effdeg._adapters.paths import Sampling
+from effdeg._utils.checks import check_choice, check_components, check_count, check_damping, check_fit
+from effdeg.functional import BASES, DAMPING
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """The nodes of a path, and where the path lies: among the inputs, or at the output of a layer."""
+
+    nodes: int = 200
+    sampling: Sampling = "cosine"
+    at: Layer | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "nodes", check_count("nodes", self.nodes, least=1))
+        check_choice("sampling", self.sampling, get_args(Sampling))
+        if self.at is not None:
+            check_layer(self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSettings(NodeSettings):
+    """Which paths a model is measured along."""
+
+    paths: int = 400
+    seed: int = 0
+    partners: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _set(self, "paths", check_count("paths", self.paths, least=1))
+        _set(self, "seed", check_count("seed", self.seed, least=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """The polynomials of a fit, and the values that they are fitted to."""
+
+    degree: int = 40
+    basis: str = "chebyshev"
+    output: Output = "softmax"
+    components: int | None = None
+    damping: float = DAMPING
+
+    def __post_init__(self) -> None:
+        _set(self, "degree", check_count("degree", self.degree, least=1))
+        check_choice("basis", self.basis, BASES)
+        check_output(self.output)
+        check_damping(self.damping)
+        if self.components is not None:
+            _set(self, "components", check_count("components", self.components, least=1))
+
+    def check_nodes(self, nodes: int) -> None:
+        """Raise unless ``nodes`` nodes determine the fit."""
+        check_fit(nodes, self.degree, least_degree=1)
+        if self.components is not None:
+            check_components(self.components, nodes)
+
+    def count_components(self, outputs: int) -> int | None:
+        """Return how many principal components of this many outputs are used; None if outputs are not reduced.
+
+        There are no more components than outputs, and one less of probabilities that sum to 1. Zeros in place of those
+        that cannot exist would only lower the mean over components.
+        """
+        return None if self.components is None else min(self.components, outputs - (self.output == "softmax"))
+
+
+def _set(settings: object, name: str, value: int) -> None:
+    """Set a field of frozen settings, such as a numpy integer converted to Python's."""
+    object.__setattr__(settings, name, value)

@@ -1,0 +1,141 @@
+"""Where a path lives: among the inputs, or at the output of a layer."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._adapters.examples import count_examples, describe_shapes
+from effdeg._adapters.inference import ModelRunner
+from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
+from effdeg._adapters.paths import check_interpolable, check_masks, interpolate, join_masks
+from effdeg._utils.tree import Tree, take, tensors
+
+KEYWORDS = (
+    "A dict holds the model's keywords. To pass one of its entries alone, write inputs[…]. If the model's argument is "
+    "the dict itself, write (inputs,)."
+)
+"""Note on an error that a model raises if it was called with the entries of a dict."""
+
+Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
+"""Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
+
+
+class Space:
+    """Where paths lie: among the inputs, or at the output of a layer, where they join its outputs for both ends."""
+
+    def __init__(self, runner: ModelRunner, at: Layer | None) -> None:
+        self._runner = runner
+        self._layer = None if at is None else find_layer(runner.model, at)
+        self.name = None if self._layer is None else self._layer.name
+
+    def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths | LayerPaths":
+        """Lay the paths from the second examples to the first; at a layer, the model runs on both."""
+        runner = self._runner
+        if self._layer is None:
+            for examples in (first, second):
+                _check_no_labels(examples)
+                check_interpolable(examples, advice=partial(advice_for_integers, runner.model))
+                check_masks(examples)
+            return InputPaths(runner, first, second)
+        first, second = runner.place(first), runner.place(second)
+        count = count_examples(first, f"a batch of inputs ({type(first).__name__})")
+        ends = [batched(partial(_capture, runner, self._layer, end), count) for end in (first, second)]
+        return LayerPaths(runner, self._layer, join_masks(first, second), ends[0], ends[1])
+
+
+class InputPaths:
+    """Some paths among the inputs."""
+
+    def __init__(self, runner: ModelRunner, first: Tree, second: Tree) -> None:
+        self._runner = runner
+        # A half-precision model gets points that were interpolated in float32, so that neighboring nodes stay apart.
+        self._first, self._second = (runner.place(end, at_least=torch.float32) for end in (first, second))
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model at one point of each of the given paths; return what it returned, and None."""
+        points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
+        return _run(self._runner, self._runner.place(points)), None
+
+    def ends(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the floating tensors at the two ends of every path."""
+        return _floating(self._first), _floating(self._second)
+
+
+class LayerPaths:
+    """Some paths at the output of a layer."""
+
+    def __init__(self, runner: ModelRunner, layer: FoundLayer, examples: Tree, first: Tensor, second: Tensor) -> None:
+        self._runner, self._layer = runner, layer
+        self._examples, self._first, self._second = examples, first, second
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
+        """Run the model at one point of each of the given paths; return what it returned, and what was replaced."""
+        rows = rows.to(self._first.device)
+        points: Tensor = interpolate(self._first[rows], self._second[rows], alpha[:, None])
+        replaced: list[Tensor] = []
+
+        def replace(own: Tensor) -> Tensor:
+            replaced.append(own)
+            return points
+
+        with replace_output(self._layer, replace, rows=len(rows)):
+            returned = _run(self._runner, take(self._examples, rows))
+        return returned, replaced[0]
+
+    def ends(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the layer's output at the two ends of every path."""
+        return [self._first], [self._second]
+
+
+def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
+    """Return the output of a layer for a part of the examples."""
+    examples = take(end, part)
+    captured: list[Tensor] = []
+
+    def capture(own: Tensor) -> None:
+        # A copy: what follows may work in place, as ReLU(inplace=True) does.
+        captured.append(own.clone())
+
+    with replace_output(layer, capture, rows=len(tensors(examples)[0])):
+        _run(runner, examples)
+    return captured[0]
+
+
+def _run(runner: ModelRunner, batch: Tree) -> Any:
+    """Run a model, and let its errors say on what."""
+    try:
+        return runner(batch)
+    except Exception as error:
+        error.add_note(f"The model was called on a batch of shape {describe_shapes(batch)}.")
+        if isinstance(error, TypeError) and isinstance(batch, Mapping):
+            error.add_note(KEYWORDS)
+        if not isinstance(batch, Mapping) and (hasattr(batch, "__dataclass_fields__") or hasattr(batch, "_fields")):
+            fields = "inputs._asdict()" if hasattr(batch, "_fields") else "vars(inputs)"
+            error.add_note(f"{type(batch).__name__} was passed as one argument. To pass its fields by name: {fields}.")
+        if "does not require grad" in str(error):
+            error.add_note(
+                "The model runs without gradients. If it needs them itself, let it call torch.enable_grad()."
+            )
+        if isinstance(error, IndexError):
+            error.add_note("If it holds the edges of a graph: points are run in batches of any size, each on its own.")
+        raise
+
+
+def _check_no_labels(examples: Tree) -> None:
+    """Raise if a tuple looks like inputs and labels: its entries would go into the model as two arguments."""
+    if type(examples) is not tuple or len(examples) < 2 or not isinstance(second := examples[1], Tensor):
+        return
+    if second.dim() == 1 and not second.is_floating_point():
+        raise TypeError(
+            f"inputs are a tuple whose second entry ({second.dtype}) has one value per example, as labels have, but "
+            "the entries of a tuple are the arguments of the model. For images and labels write images alone, or "
+            "torch.utils.data.TensorDataset(images, labels), whose labels are left out. If the model does take it, "
+            "give the inputs by name: {'x': images, 'mask': …}."
+        )
+
+
+def _floating(tree: Tree) -> list[Tensor]:
+    return [tensor for tensor in tensors(tree) if tensor.is_floating_point()]

@@ -1,0 +1,304 @@
+"""The estimator: runs and fits some blocks of paths at a time and keeps only a few numbers per path."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._adapters.examples import Examples
+from effdeg._adapters.inference import Model, check_device, check_precision
+from effdeg._adapters.layers import Layer
+from effdeg._adapters.outputs import Output, OutputReader
+from effdeg._adapters.paths import BLOCK, Sampling
+from effdeg._adapters.settings import FitSettings, PathSettings
+from effdeg._utils.checks import check_count, check_number, suggest
+from effdeg._utils.device import receive, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
+from effdeg._utils.progress import Update, ignore, progress_bar
+from effdeg._utils.shapes import Float
+from effdeg._utils.statistics import format_estimate, mean_and_stderr
+from effdeg.functional import DAMPING, effective_degree, evaluate, fit, project
+from effdeg.functional._conditioning import warn_if_ill_conditioned
+from effdeg.functional._projection import drop_noise, share_of_components
+from effdeg.measuring._measurement import Measurement
+from effdeg.measuring._path_runner import DrawnPaths, open_path_runner, read_and_draw, split_rows
+from effdeg.measuring._record import Settings
+
+FEWEST_PATHS = 4 * BLOCK
+"""A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
+
+
+@dataclass(frozen=True)
+class PathTable:
+    """A table with a row for each path and named columns, in one tensor, which processes exchange whole."""
+
+    rows: Float[Tensor, "paths columns"]
+    widths: Mapping[str, int | None]  # of each column, in order; None for one number per path
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Tensor]) -> "PathTable":
+        """Join columns, each with a row for each path."""
+        widths = {name: column.shape[1] if column.dim() > 1 else None for name, column in columns.items()}
+        return cls(torch.cat([column.reshape(len(column), -1) for column in columns.values()], dim=1), widths)
+
+    def __getitem__(self, name: str) -> Tensor:
+        columns = self.rows.split([width or 1 for width in self.widths.values()], dim=1)  # type: ignore[no-untyped-call]
+        column: Tensor = dict(zip(self.widths, columns, strict=True))[name]
+        return column[:, 0] if self.widths[name] is None else column
+
+
+def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, settings: FitSettings) -> PathTable:
+    """Fit polynomials to values and summarize each path.
+
+    The columns are the effective degree, raw and normalized; ``missed``, the sum of squares that the fit misses, and
+    ``variation``, the sum of squares around the mean; ``confidence``, the largest value, averaged over nodes;
+    ``spectrum``, |c_k| averaged over outputs, for each degree k.
+    """
+    # Fit on the device of the values, unless it has no float64.
+    values = values.to("cpu" if values.device.type == "mps" else values.device)
+    broken = ~values.isfinite().all(-1).all(-1)
+    values = values.masked_fill(broken[:, None, None], 0.0)
+    alpha = send(alpha, values.device)
+    given, values = values, values.double()
+    components = settings.count_components(values.shape[-1])
+    if components is not None:
+        values = drop_noise(project(values, components), given)
+    # Around their mean, which damping would otherwise count: the constant polynomial is the first of every basis.
+    center = values.mean(-2, keepdim=True)
+    coefficients = fit(values - center, alpha, settings.degree, settings.basis, settings.damping)
+    coefficients[..., :1, :] += center
+    normalized = effective_degree(coefficients, normalized=True)
+    table = PathTable.of({
+        "effective_degree": effective_degree(coefficients),
+        "effective_degree_normalized": normalized if components is None else normalized / share_of_components(values),
+        "missed": (values - evaluate(coefficients, alpha, settings.basis)).square().sum((-2, -1)),
+        "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
+        "confidence": given.amax(-1).double().mean(-1),
+        "spectrum": coefficients.abs().mean(-1),
+    })
+    # NaN or infinite outputs become rows of NaN, which `check_finite` reports.
+    return PathTable(table.rows.masked_fill(broken[:, None], torch.nan), table.widths)
+
+
+def summary_widths(degree: int) -> dict[str, int | None]:
+    """Return the columns of :func:`summarize` with their widths."""
+    numbers = ("effective_degree", "effective_degree_normalized", "missed", "variation", "confidence")
+    return {**dict.fromkeys(numbers), "spectrum": degree + 1}
+
+
+def measure(
+    model: Model,
+    inputs: Any,
+    *,
+    paths: int = 400,
+    nodes: int = 200,
+    degree: int = 40,
+    basis: str = "chebyshev",
+    sampling: Sampling = "cosine",
+    output: Output = "softmax",
+    components: int | None = None,
+    at: Layer | None = None,
+    seed: int = 0,
+    partners: Any = None,
+    batch_size: int | None = None,
+    tolerance: float | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    damping: float = DAMPING,
+    progress: bool | str = False,
+) -> Measurement:
+    """Measure the effective degree of a model: how much its outputs bend along straight paths between examples.
+
+    The model f is run at nodes α on paths between random pairs of examples, and polynomials are fitted to its outputs:
+    f(α x₁ + (1 − α) x₂) ≈ Σ_k c_k T_k(2 α − 1). The effective degree of a path is Σ_k k |c_k|, averaged over outputs
+    (Definition 3.2), and that of the model is the mean over paths. A straight line counts half its rise.
+
+    The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
+    ``seed`` and the number of examples, so models measured with the same seed share their paths. The model is left
+    as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under ``torch.distributed``
+    the processes divide the paths among themselves, and each returns the whole result.
+
+    Args:
+        model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
+            batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is used).
+        inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple holds the arguments of the model,
+            not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
+            list of ``(input, label)`` examples. Labels are left out of the items of the last four: for images with
+            labels pass ``TensorDataset(images, labels)``. A tensor between the inputs and the labels goes to the next
+            parameter of the model's ``forward``, such as a mask.
+        paths: The number of paths, or, with ``tolerance``, the largest number.
+        nodes: The number of points on each path (the paper's r).
+        degree: The highest degree of the fitted polynomials (the paper's K).
+        basis: ``"chebyshev"`` or ``"legendre"``.
+        sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
+        output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
+            model returned.
+        components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
+            there are fewer (at most one per output, one less for softmax, whose outputs sum to 1), all are used.
+            The normalized value is the mean over those components of a path that are not rounding noise.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
+            bypasses the layer, such as a skip connection, stays that of the first example all along a path.
+        seed: Determines pairs, nodes, and what a loader or data set draws.
+        partners: What each example is joined with: by default another example. A function of a batch joins it with its
+            own changed copy (:mod:`effdeg.changes`); of several, one is drawn for each path. A second data set of the
+            same length joins it with the example of the same index there.
+        batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
+        tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
+        device: Run the model there; by default where it is.
+        dtype: Run the model in this precision; by default in its own. Measure a half-precision model with
+            ``torch.float32``: rounding looks complex.
+        damping: The paper's ε in the fit.
+        progress: Show a progress bar; a string is its title.
+
+    Returns:
+        The measurement, with its error bar.
+
+    Raises:
+        ValueError: If a setting is unknown or out of range, if the inputs are fewer than two examples or hold NaN or
+            infinite numbers, or if the outputs do: the message names the example or the path. Also if the outputs do
+            not fit ``output``, such as probabilities or a single number for softmax.
+        TypeError: If the model is not callable, the inputs cannot be read or interpolated (token ids need ``at``), or
+            the outputs are not real numbers; or if a tensor of the data may be an input of the model or labels.
+
+    Warns:
+        IllConditionedFit: If the nodes do not support the degree, before the model is run.
+        UserWarning: If an output depends on the other examples of its batch, or on chance, or if ``partners`` or the
+            ``collate_fn`` of a loader mix examples.
+
+    Example:
+        >>> import effdeg, torch
+        >>> inputs = torch.tensor([[-1.0], [1.0]])
+        >>> measured = effdeg.measure(torch.square, inputs, output="identity")  # x² = (T_0 + T_2) / 2
+        >>> round(measured.value, 4)
+        1.0
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+        >>> measured = effdeg.measure(model, torch.randn(50, 8), paths=20, degree=10)
+        >>> measured.spectrum.shape
+        torch.Size([11])
+    """
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
+    fit_settings = FitSettings(degree=degree, basis=basis, output=output, components=components, damping=damping)
+    fit_settings.check_nodes(nodes)
+    tolerance = _check_tolerance(tolerance)
+    warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
+    read = OutputReader(output)
+    with (
+        open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
+        progress_bar(
+            progress if isinstance(progress, str) else f"effective degree of {runner.model}",
+            paths,
+            enabled=bool(progress) and rank_and_size()[0] == 0,
+        ) as update,
+    ):
+        groups = (
+            (each.blocks, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
+            for each in runner.run(read, update=update)
+        )
+        table = collect(groups, runner.drawn, summary_widths(degree), tolerance=tolerance, update=update)
+    # The first process has the first paths.
+    described = broadcast_from_first(read.described)
+    settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
+    return as_measurement(table, runner.drawn.pairs, settings)
+
+
+def check_measurable(inputs: Any, settings: Mapping[str, Any]) -> Examples:
+    """Return the examples for a later :func:`measure` with these settings; raise now if it would refuse either."""
+    known = [*signature(measure).parameters][2:]
+    for name in settings:
+        if name not in known:
+            raise TypeError(f"{name!r} is not a setting of effdeg.measure. {suggest(name, known)}")
+    names = {field.name for field in fields(PathSettings)} & settings.keys()
+    paths = PathSettings(**{name: settings[name] for name in names})
+    names = {field.name for field in fields(FitSettings)} & settings.keys()
+    FitSettings(**{name: settings[name] for name in names}).check_nodes(paths.nodes)
+    if (batch_size := settings.get("batch_size")) is not None:
+        check_count("batch_size", batch_size, least=1)
+    _check_tolerance(settings.get("tolerance"))
+    check_device(settings.get("device"))
+    check_precision(settings.get("dtype"))
+    return read_and_draw(inputs, paths)[0]
+
+
+def _check_tolerance(tolerance: float | None) -> float | None:
+    return None if tolerance is None else check_number("tolerance", tolerance, "0.02 stops at a standard error of 2%")
+
+
+def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
+    """Average the columns of :func:`summarize` over paths."""
+    missed, variation = table["missed"].sum().item(), table["variation"].sum().item()
+    are_classes = settings.output == "softmax" and len(settings.outputs) == 1
+    stderr = [mean_and_stderr(column)[1] for column in table["spectrum"].unbind(1)]
+    return Measurement(
+        per_path=table["effective_degree"].clone(),
+        per_path_normalized=table["effective_degree_normalized"].clone(),
+        pairs=pairs[: len(table.rows)].clone(),
+        spectrum=table["spectrum"].mean(0),
+        spectrum_stderr=table.rows.new_tensor(stderr),
+        residual=missed / variation if variation > 0 else 0.0,
+        settings=settings,
+        confidence=table["confidence"].mean().item() if are_classes else None,
+    )
+
+
+def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> None:
+    """Raise if the table's row of one of these paths is not finite, naming the path."""
+    found = (~table.rows[rows].isfinite()).any(-1).nonzero().flatten() + (rows.start or 0)
+    if len(found):
+        first, second = pairs[found[0]].tolist()
+        ends = f"the examples {first} and {second}" if first != second else f"the example {first} and its partner"
+        raise ValueError(
+            f"the model's outputs are NaN or infinite on path {int(found[0])}, between {ends}"
+            f"{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
+            "Check the model's outputs there; in half precision, dtype=torch.float32 may be enough."
+        )
+
+
+def collect(
+    groups: Iterable[tuple[list[slice], PathTable]],
+    drawn: DrawnPaths,
+    widths: Mapping[str, int | None],
+    *,
+    tolerance: float | None = None,
+    update: Update = ignore,
+) -> PathTable:
+    """Gather the rows of all processes, and stop once the effective degree is known to the tolerance.
+
+    It stops at the same path on any number of processes. ``groups`` are this process's share of the blocks, ``drawn``
+    is everyone's.
+    """
+    copied, size = _copy_to_cpu(groups), rank_and_size()[1]
+    arriving = ((block, rows[part]) for blocks, rows in copied for block, part in split_rows(blocks))
+    stops = [block.stop for block in drawn.blocks()]
+    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64, device="cpu")
+    seen = 0
+    for start in range(0, len(stops), size):
+        if (arrived := next(arriving, None)) is not None:
+            block, rows = arrived
+            own[block] = rows
+        last = start + size >= len(stops)
+        if size > 1 and tolerance is None and not last:
+            continue
+        table = PathTable(sum_over_ranks(own), widths)
+        for stop in [stop for stop in stops[: start + size] if stop > seen]:
+            check_finite(table, drawn.pairs, slice(seen, stop))
+            seen = stop
+            mean, stderr = mean_and_stderr(table["effective_degree"][:stop])
+            update(None, format_estimate(mean, stderr))
+            if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
+                return PathTable(table.rows[:stop], widths)
+    return table
+
+
+def _copy_to_cpu(groups: Iterable[tuple[list[slice], PathTable]]) -> Iterator[tuple[list[slice], Tensor]]:
+    """Copy each group's rows to the CPU while the next group is computed, so that a GPU is never idle."""
+    previous: tuple[list[slice], Callable[[], Tensor]] | None = None
+    for blocks, table in groups:
+        copying = receive(table.rows)
+        if previous is not None:
+            yield previous[0], previous[1]()
+        previous = blocks, copying
+    if previous is not None:
+        yield previous[0], previous[1]()

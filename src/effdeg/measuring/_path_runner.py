@@ -1,0 +1,281 @@
+"""The expensive half of a measurement: running a model along paths, in batches that fit the device."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._adapters.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
+from effdeg._adapters.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple, keeps_order
+from effdeg._adapters.independence import warn_of_dependent_rows
+from effdeg._adapters.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
+from effdeg._adapters.layers import as_module, find_new_norms
+from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
+from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
+from effdeg._adapters.settings import PathSettings
+from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
+from effdeg._utils.checks import check_count
+from effdeg._utils.device import Batches, send
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size
+from effdeg._utils.progress import Update, ignore
+from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
+from effdeg.measuring._record import PathRecord
+
+Keep = Callable[[Any, int], Tree]
+"""Returns what to keep of the model's output for a number of points."""
+
+
+@dataclass(frozen=True)
+class DrawnPaths:
+    """The paths that models are run along: pairs of examples, and nodes between them."""
+
+    settings: PathSettings
+    pairs: Tensor
+
+    @classmethod
+    def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
+        """Draw paths between ``examples`` examples."""
+        with_itself = settings.partners is not None
+        return cls(settings, draw_pairs(examples, settings.paths, seed=settings.seed, with_itself=with_itself))
+
+    def blocks(self) -> list[slice]:
+        """Divide the paths into blocks."""
+        paths = len(self.pairs)
+        return [slice(start, min(start + BLOCK, paths)) for start in range(0, paths, BLOCK)]
+
+    def alpha(self, *blocks: slice) -> Tensor:
+        """Return the nodes of the paths of some blocks: one row per path, or a single one for all."""
+        settings = self.settings
+        drawn = [draw_nodes(settings.sampling, settings.nodes, block, seed=settings.seed) for block in blocks]
+        return drawn[0] if settings.sampling in FIXED else torch.cat(drawn)
+
+
+@dataclass(frozen=True)
+class PathBlocks:
+    """What was kept of a model's outputs along the paths of some blocks, path after path, node after node."""
+
+    blocks: list[slice]
+    alpha: Tensor
+    kept: Tree
+    ends: tuple[list[Tensor], list[Tensor]]
+
+
+class PathRunner:
+    """Runs a model along paths between examples, in batches that are halved when memory runs out."""
+
+    def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
+        self._runner, self._examples = runner, examples
+        self._read_item = ItemReader(runner.model)
+        partners = drawn.settings.partners
+        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item)
+        self._space = Space(runner, drawn.settings.at)
+        self._batches = Batches(batch_size, runner.device)
+        self.drawn = drawn
+        self.model = model_name(runner.model)
+        self._fingerprint = self._dtype = ""
+        self.notes: list[str] = []  # on the data, known when the first paths were run
+
+    def run(self, keep: Keep, watch: Watch | None = None, update: Update = ignore) -> Iterator[PathBlocks]:
+        """Run the model along this process's share of the blocks, and yield what was kept, some blocks at a time.
+
+        ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
+        """
+        rank, size = rank_and_size()
+        done = 0
+
+        def count(returned: Any, points: int) -> Tree:
+            nonlocal done
+            kept = keep(returned, points)
+            done += points
+            # The other processes have done about as much.
+            update(min(done * size / self.drawn.settings.nodes, len(self.drawn.pairs)))
+            return kept
+
+        for blocks, ends in self._fetch_groups(self.drawn.blocks()[rank::size]):
+            paths = self._space.join(*ends, self._run_in_batches)
+            total = sum(block.stop - block.start for block in blocks)
+            if blocks[0].start == 0:
+                self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
+                self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
+                # A watch counts the points it sees, among which those of a trial do not belong.
+                self._add_note(
+                    warn_of_dependent_rows(
+                        self._runner,
+                        paths,
+                        keep if watch is None else None,
+                        count=total,
+                        most=self._batches.next_size(total * self.drawn.settings.nodes),
+                    )
+                )
+            alpha = self.drawn.alpha(*blocks)
+            kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext())
+            yield PathBlocks(blocks, alpha, kept, paths.ends())
+
+    def record(self) -> PathRecord:
+        """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
+        # The first process has the first paths.
+        dtype, fingerprint, notes = broadcast_from_first((self._dtype, self._fingerprint, tuple(self.notes)))
+        settings = self.drawn.settings
+        return PathRecord(
+            **{**vars(settings), "at": self._space.name, "partners": name_partners(settings.partners)},
+            examples=len(self._examples),
+            dtype=dtype,
+            model=self.model,
+            fingerprint=fingerprint,
+            new_norms=find_new_norms(self._runner.model),
+            notes=notes,
+        )
+
+    def _add_note(self, note: str | None) -> None:
+        if note is not None:
+            self.notes.append(note)
+
+    def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
+        """Yield blocks with the ends of their paths, as many as have their points in one batch, but at least one."""
+        fetched = ((block, self._fetch(block)) for block in blocks)
+        # A loader may pad each block to a length of its own: then they cannot share a batch.
+        for _, alike in groupby(fetched, key=lambda each: _describe(each[1])):
+            while group := list(islice(alike, max(1, self._batches.size // (BLOCK * self.drawn.settings.nodes)))):
+                yield [block for block, _ in group], concatenate([ends for _, ends in group])
+
+    def _fetch(self, block: slice) -> tuple[Tree, Tree]:
+        first, second = (ends.tolist() for ends in self.drawn.pairs[block].unbind(1))
+        # Both ends in one batch, so that a loader that pads gives them the same length.
+        drawn = [*first, *second] if self._partners is None else first
+        item = self._read_item(self._examples.fetch(drawn))
+        ends = item.inputs
+        if any(leaf.dim() and len(leaf) != len(drawn) for leaf in tensors(ends)):
+            raise ValueError(
+                f"the loader returned {describe_shapes(ends)} for {len(drawn)} drawn examples; each needs one row. "
+                "Leave examples out of the data set rather than in collate_fn, or pass an iterator, iter(loader)."
+            )
+        if self._partners is not None:
+            partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
+            ends = concatenate([ends, partners])
+        if block.start == 0:
+            self._warn_of_collate(drawn)
+            self._fingerprint = hash_examples(ends)
+            self._add_note(item.note)
+            named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
+            check_integer_masks(named)
+            self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
+        return take(ends, slice(len(first))), take(ends, slice(len(first), None))
+
+    def _warn_of_collate(self, drawn: list[int]) -> None:
+        collate = self._examples.open_collate(drawn) if isinstance(self._examples, DataSet) else None
+        if collate is not None and find_dependent_row(lambda rows: collate(rows.tolist()), len(drawn)) is not None:
+            warnings.warn(
+                "what the loader's collate_fn returns for an example depends on the others of its batch, as with mixup "
+                "or statistics over the batch. Paths join what it returns for examples drawn here, in other batches "
+                "than the loader's. Pass the Dataset, or a loader without that collate_fn; for the loader's own "
+                "batches an iterator, iter(loader).",
+                stacklevel=2,
+            )
+
+    def _run(self, paths: InputPaths | LayerPaths, alpha: Tensor, keep: Keep, watch: Watch) -> Tree:
+        rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])
+        positions = alpha.reshape(-1)
+        if self._runner.device is not None and self._runner.device.type == "cuda":
+            rows, positions = (send(tensor, self._runner.device) for tensor in (rows, positions))
+
+        def run_part(part: slice) -> Tree:
+            with self._runner.watch(watch):
+                returned, _ = paths.run(rows[part], positions[part])
+            return keep(returned, part.stop - part.start)
+
+        return self._run_in_batches(run_part, len(rows))
+
+    def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
+        return concatenate(self._batches.run(run, total))
+
+
+def _note_rounded_inputs(first: list[Tensor], second: list[Tensor]) -> str | None:
+    """Return a note if the rounding of inputs is not small against the distance between them."""
+    for one, other in zip(first, second, strict=True):
+        size, distance = float(one.abs().max()), float((one - other).abs().max())
+        if 0 < distance < 1e4 * torch.finfo(one.dtype).eps * size:
+            return (
+                f"the inputs (up to {size:.2g}) differ by {distance:.2g} at most, and are rounded to "
+                f"{str(one.dtype).removeprefix('torch.')}, which looks complex. Subtract their mean, or use float64 "
+                "data and dtype=torch.float64."
+            )
+    return None
+
+
+def split_rows(blocks: list[slice]) -> Iterator[tuple[slice, slice]]:
+    """Yield each block with the place of its paths among those of all these blocks."""
+    start = 0
+    for block in blocks:
+        stop = start + block.stop - block.start
+        yield block, slice(start, stop)
+        start = stop
+
+
+def _describe(examples: Tree) -> list[Any]:
+    """Describe all that batches must agree on to be concatenated."""
+    return [
+        (name, leaf.shape[1:], leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else (name, id(leaf))
+        for name, leaf in named_leaves(examples)
+    ]
+
+
+def model_name(model: Model) -> str:
+    """Return the name of a model's class, without wrappers, or of its function."""
+    if (module := as_module(model)) is not None:
+        return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
+    while isinstance(model, partial):
+        model = model.func
+    return str(getattr(model, "__name__", type(model).__name__))
+
+
+def hash_examples(examples: Tree) -> str:
+    """Hash examples as they were given: names, shapes, precision and every bit of every tensor."""
+    digest = hashlib.sha256()
+    for name, leaf in named_tensors(examples):
+        digest.update(f"{name} {tuple(leaf.shape)} {leaf.dtype}".encode())
+        digest.update(leaf.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def read_and_draw(inputs: Any, settings: PathSettings) -> tuple[Examples, DrawnPaths]:
+    """Read inputs as examples, and draw the paths between them.
+
+    Raises:
+        ValueError: If a second data set does not have the order of the inputs.
+    """
+    partners = settings.partners
+    if partners is not None and not read_changes(partners) and not all(map(keeps_order, (inputs, partners))):
+        raise ValueError(
+            "partners= are a second data set, whose examples belong to those of the same index, but a DataLoader's "
+            "sampler selects and orders examples: give a Dataset, such as torch.utils.data.Subset(loader.dataset, "
+            "indices)."
+        )
+    with seed_everything(settings.seed):  # a loader may draw
+        examples = as_examples(inputs)
+    return examples, DrawnPaths.draw(len(examples), settings)
+
+
+@contextmanager
+def open_path_runner(
+    model: Model,
+    inputs: Any,
+    settings: PathSettings,
+    *,
+    batch_size: int | None,
+    device: Device,
+    dtype: torch.dtype | None,
+) -> Iterator[PathRunner]:
+    """Check everything, then open the model to be run along paths; afterwards it is as it was."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size, least=1)
+    check_runnable(model, device=device, dtype=dtype)
+    examples, drawn = read_and_draw(inputs, settings)
+    with inference(model, seed=settings.seed, device=device, dtype=dtype) as runner:
+        yield PathRunner(runner, examples, drawn, batch_size)

@@ -1,0 +1,436 @@
+"""A pool of models: the columns of a table with their roles, checked and ready to be ranked."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from effdeg import proxies
+from effdeg._utils.checks import check_number, pluralize, suggest
+from effdeg._utils.imports import require
+from effdeg.pools._reading import Array, is_numeric
+from effdeg.pools._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+FITTED = "train_accuracy"
+"""The column with the accuracy on the training examples."""
+FITS = 0.99
+"""The training accuracy from which on a model counts as one that fits, unless another is given."""
+_ACCURACIES = {FITTED, "test_accuracy"}
+_EXAMPLES = ("_test", "_random_pixels")
+"""What may follow the name of a measure: on which examples it was measured."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pool:
+    """Models with their generalization gaps, measures and hyperparameters: the ``pool`` of a :class:`Ranking`.
+
+    Example:
+        >>> from effdeg.pools import rank
+        >>> table = {"lr": [0.1, 0.1, 0.3], "degree": [1.0, 2.0, 3.0], "gap": [0.1, 0.3, 0.2]}
+        >>> pool = rank(table, hyperparameters=["lr"], resamples=100).pool
+        >>> len(pool), pool.cluster_count, list(pool.measures), pool.levels["lr"]
+        (3, 2, ['degree'], [0.1, 0.3])
+
+    Attributes:
+        table: The rows that are ranked, by the models' names or the numbers of their rows; hyperparameters are
+            categories: numbers in increasing order, anything else by name.
+        target: The name of the column that measures should predict, perhaps with a leading minus.
+        sources: The column of each measure. Measures with a leading minus, named so or by default those of effdeg for
+            which larger is better, are negated.
+        hyperparameters: The columns that say how a model was trained.
+        clustered_by: The hyperparameters whose combinations are resampled together, if they were named.
+        strata_by: The columns whose combinations are the strata.
+        stratum: The name of the stratum that all models are in, where there are others.
+        left_out: Columns that cannot be measures, if no measures were named, with what they hold instead of numbers.
+        guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
+        duplicates: The names of models whose rows are the same; the first of each group is in the pool.
+        fit: The training accuracy that a model needs to be in the pool, if one was given.
+        below_fit: The models that do not reach it and are left out; without ``fit`` the models of the pool whose
+            training accuracy is below 0.99.
+        left_out_strata: Why the models of other strata are not in the pool.
+    """
+
+    table: "DataFrame"
+    target: str
+    sources: Mapping[str, str]
+    hyperparameters: Sequence[str] = ()
+    clustered_by: Sequence[str] = ()
+    strata_by: Sequence[str] = ()
+    stratum: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    guessed: Sequence[str] = ()
+    duplicates: Sequence[Sequence[str]] = ()
+    fit: float | None = None
+    below_fit: Sequence[str] = ()
+    left_out_strata: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def names(self) -> list[str]:
+        """The models' names, or the numbers of their rows."""
+        return self.table.index.tolist()
+
+    def _read(self, name: str, column: str) -> Array:
+        values = self.table[column].to_numpy(dtype=np.float64)
+        return values if name == column else -values
+
+    @cached_property
+    def gaps(self) -> Array:
+        """The target for each model."""
+        return self._read(self.target, self.target if self.target in self.table else self.target[1:])
+
+    @cached_property
+    def values(self) -> dict[str, Array]:
+        """The values of each measure, NaN where one is missing."""
+        return {name: self._read(name, column) for name, column in self.sources.items()}
+
+    @cached_property
+    def undefined(self) -> dict[str, str]:
+        """Why some of the measures cannot be ranked."""
+        reasons = {name: self._explain_undefined(values) for name, values in self.values.items()}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    @property
+    def measures(self) -> dict[str, Array]:
+        """The values of each measure that can be ranked, finite for all models and not constant."""
+        return {name: values for name, values in self.values.items() if name not in self.undefined}
+
+    @property
+    def negated(self) -> list[str]:
+        """The measures that are negated."""
+        return [name for name, column in self.sources.items() if name != column]
+
+    @cached_property
+    def codes(self) -> dict[str, Indices]:
+        """The number 0, 1, … of each model's value of each hyperparameter, among its ``levels``."""
+        return {name: self.table[name].cat.codes.to_numpy().astype(np.int64) for name in self.hyperparameters}
+
+    @property
+    def levels(self) -> dict[str, list[Any]]:
+        """The values of each hyperparameter, in order."""
+        return {name: self.table[name].cat.categories.tolist() for name in self.hyperparameters}
+
+    @cached_property
+    def clusters(self) -> Indices:
+        """The cluster 0, 1, … of each model; models of one cluster are resampled together."""
+        by = list(self.clustered_by or self.hyperparameters)
+        if not by:
+            return np.arange(len(self))
+        by = list(dict.fromkeys([*by, *self.strata_by]))
+        return self.table.groupby(by, sort=False, observed=True).ngroup().to_numpy().astype(np.int64)
+
+    @property
+    def cluster_count(self) -> int:
+        """The number of clusters, as many as models if each is a cluster of its own."""
+        return int(self.clusters.max()) + 1
+
+    @cached_property
+    def strata(self) -> dict[str, Indices]:
+        """The models of each stratum, by its name; empty without strata, and within one."""
+        return group_rows(self.table, self.strata_by) if self.strata_by and self.stratum is None else {}
+
+    @property
+    def least_clusters(self) -> int:
+        """The number of clusters in the stratum that has the fewest; without strata the number of all."""
+        return min([len(np.unique(self.clusters[rows])) for rows in self.strata.values()], default=self.cluster_count)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether some models are resampled together."""
+        return self.cluster_count < len(self)
+
+    def describe_stratum(self) -> str:
+        """Describe the stratum that all models are in: ``recipe mixup``, or by several settings ``mixup, 4``."""
+        return f"{self.strata_by[0]} {self.stratum}" if len(self.strata_by) == 1 else str(self.stratum)
+
+    def describe_clusters(self) -> str:
+        """Describe the clusters and how many there are."""
+        if not self.clustered_by:
+            return pluralize(self.cluster_count, "configuration")
+        names = [name for name in self.clustered_by if name not in self.strata_by]
+        within = f" within {join(self.strata_by)}" if self.strata else ""
+        return f"{pluralize(self.cluster_count, 'combination')} of {join(names)}{within}"
+
+    def select(self, stratum: str) -> "Pool":
+        """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
+        inside = self.table.iloc[self.strata[stratum]]
+        kept = {name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters}
+        nothing: dict[str, Any] = {"left_out": {}, "guessed": (), "duplicates": (), "below_fit": ()}
+        return replace(self, table=inside.assign(**kept), stratum=stratum, left_out_strata={}, **nothing)
+
+    def _explain_undefined(self, values: Array) -> str | None:
+        if missing := [name for name, value in zip(self.names, values, strict=True) if not np.isfinite(value)]:
+            which = _list_models(missing) if len(missing) < len(self) else f"all {len(self)} models"
+            return f"not finite for {which}: correlation undefined"
+        if np.all(values == values[0]):
+            return "constant: correlation undefined"
+        inside = [bool(np.all(values[rows] == values[rows[0]])) for rows in self.strata.values()]
+        return "constant within each stratum: correlation undefined" if inside and all(inside) else None
+
+    @classmethod
+    def from_table(
+        cls,
+        table: "DataFrame",
+        target: str,
+        measures: Sequence[str] | None = None,
+        hyperparameters: Sequence[str] = (),
+        clusters: Sequence[str] | None = None,
+        model: str | None = None,
+        strata: Sequence[str] = (),
+        fit: float | None = None,
+    ) -> "Pool":
+        """Choose from the columns of a table and check them; see :func:`effdeg.pools.rank`."""
+        known = [str(name) for name in table]
+        if target == "gap" and target not in known and CHECKSUM in known:
+            raise ValueError(
+                "the table has no column 'gap' for the target: a pool has one if both its data and its training "
+                "examples have labels. To rank by another column, name it: target=…."
+            )
+        _check_known("target", [target], known, may_be_negated=True)
+        given, target = target, target if target in table else target[1:]
+        _check_known("hyperparameter", hyperparameters, known)
+        _check_known("model column", [] if model is None else [model], known)
+        _check_known("stratum", strata, known)
+        _check_clusters(clusters, hyperparameters)
+        roles = [target, *hyperparameters, *strata]
+        if model is None and "model" in table and "model" not in {*roles, *(measures or ())}:
+            model = "model"
+        guessed: list[str] = []
+        left_out: list[str] = []
+        if measures is None:
+            # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
+            parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
+            free = [name for name in known if name not in {model, *roles, *parts}]
+            free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
+            measured = _list_measured()
+            numbers = [name for name in free if is_numeric(table[name])]
+            left_out = [name for name in free if name not in numbers]
+            guessed = [name for name in numbers if _find_family(name) not in measured]
+            measures = [f"-{name}" if measured.get(_find_family(name)) else name for name in numbers]
+        _check_known("measure", measures, known, may_be_negated=True)
+        sources = {name: name if name in table else name[1:] for name in measures}
+        _check_roles(target, hyperparameters, strata, model, sources.values())
+        names = list(range(1, len(table) + 1)) if model is None else table[model].tolist()
+        table = table.set_axis([format_cell(name) for name in names])
+        if not measures:
+            for name in left_out:
+                if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
+                    _check_numbers("column", name, table)
+            raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
+        groups = find_duplicates(table, [target, *sources.values()], [*hyperparameters, *strata], model)
+        repeated = [row for rows in groups for row in rows[1:]]
+        duplicates = [table.index[rows].tolist() for rows in groups]
+        table = table.iloc[np.setdiff1d(np.arange(len(table)), repeated)]
+        if len(table) < 3:
+            once = "; rows of the same model count once" if repeated else ""
+            raise ValueError(f"a ranking needs at least 3 models; the table has {len(table)}{once}.")
+        below_fit: list[str] = []
+        if fit is not None:
+            _check_fit(fit, table)
+            below = _find_below(table, fit)
+            below_fit, table = table.index[below].tolist(), table[~below]
+        _check_numbers("target", target, table)
+        _check_gaps(table[target], target)
+        for name in sources.values():
+            _check_numbers("measure", name, table)
+        for name in (*hyperparameters, *strata):
+            _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, table)
+        described = {name: _describe_content(table[name]) for name in left_out}
+        unfit: dict[str, str] = {}
+        if strata:
+            unfit = find_unfit(table, target, strata, clusters or hyperparameters)
+            inside = group_rows(table, strata)
+            _check_strata(strata, len(inside), unfit, fit)
+            kept = [rows for name, rows in inside.items() if name not in unfit]
+            table = table.iloc[np.sort(np.concatenate(kept))]
+        return cls(
+            table=table.assign(**{name: _as_categories(table[name]) for name in hyperparameters}),
+            target=given,
+            sources=sources,
+            hyperparameters=list(hyperparameters),
+            clustered_by=list(clusters or ()),
+            strata_by=list(strata),
+            left_out=described,
+            guessed=guessed,
+            duplicates=duplicates,
+            fit=fit,
+            below_fit=table.index[_find_below(table, FITS)].tolist() if fit is None else below_fit,
+            left_out_strata=unfit,
+        )
+
+
+def format_cell(value: Any) -> str:
+    """Format a cell for a reader: numbers without needless digits."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _list_measured() -> dict[str, bool]:
+    """Return what effdeg measures, and whether larger is better."""
+    known = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
+    return known | {"gap": False} | dict.fromkeys(_ACCURACIES, True)
+
+
+def _find_family(column: str) -> str:
+    """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
+    family = column.partition("@")[0]
+    for suffix in _EXAMPLES:
+        family = family.removesuffix(suffix)
+    return family
+
+
+def _as_categories(column: "Series[Any]") -> "Series[Any]":
+    """Return a hyperparameter as categories: numbers in their order, anything else without one, by name."""
+    ordered, levels = is_numeric(column), list(dict.fromkeys(column.tolist()))
+    levels.sort(key=None if ordered else lambda level: (str(level), type(level).__name__))
+    pandas = require("pandas", extra="pools", purpose="a ranking")
+    return column.astype(pandas.CategoricalDtype(levels, ordered=ordered))
+
+
+def _check_list(kind: str, names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        kinds = "strata" if kind == "stratum" else f"{kind}s"
+        raise TypeError(f"{kinds} must be a list of names, such as [{names!r}], not a single string.")
+
+
+def _check_known(kind: str, names: Sequence[str], known: Sequence[str], *, may_be_negated: bool = False) -> None:
+    _check_list(kind, names)
+    for index, name in enumerate(names):
+        if name not in known and not (may_be_negated and name[:1] == "-" and name[1:] in known):
+            hint = suggest(name.removeprefix("-") if may_be_negated else name, known)
+            raise ValueError(f"the table has no column {name!r} for the {kind}. {hint}")
+        if name in names[:index]:
+            raise ValueError(f"the {kind} {name!r} was given twice.")
+
+
+def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[str]) -> None:
+    if clusters is None:
+        return
+    _check_list("cluster", clusters)
+    if not clusters:
+        raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
+    for name in clusters:
+        if name not in hyperparameters:
+            hint = suggest(name, hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
+            raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
+
+
+def _check_strata(strata: Sequence[str], count: int, unfit: Mapping[str, str], fit: float | None) -> None:
+    if len(unfit) == count:
+        reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
+        advice = "Name a column with few values, such as the recipe that a model was trained by."
+        if any("configuration" in reason for reason in unfit.values()):
+            advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+        elif fit is not None:
+            advice = (
+                f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
+            )
+        raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
+
+
+def _check_roles(
+    target: str, hyperparameters: Sequence[str], strata: Sequence[str], model: str | None, measures: Iterable[str]
+) -> None:
+    """Raise if a column has two roles: a measure that is the target itself would rank it perfectly."""
+    roles = [(target, "the target"), *((name, "a hyperparameter") for name in hyperparameters)]
+    # A hyperparameter may well define the strata.
+    roles += [(name, "a stratum") for name in strata if name not in hyperparameters]
+    roles += [] if model is None else [(model, "the model column")]
+    taken: dict[str, str] = {}
+    for name, role in [*roles, *((name, "a measure") for name in measures)]:
+        if taken.setdefault(name, role) != role:
+            raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
+
+
+def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
+    row = _find_text(table[name])
+    if row is not None:
+        raise ValueError(
+            f"the {kind} {name!r} must be numbers, but model {table.index[row]} has {table[name].iloc[row]!r}; write a "
+            "number with a decimal point, or leave the cell empty if there is none."
+        )
+
+
+def _find_text(column: "Series[Any]") -> int | None:
+    """Return the first row that does not hold a number, or None."""
+    if is_numeric(column):
+        return None
+    wrong = [row for row, cell in enumerate(column) if cell is not None and type(cell) not in {int, float}]
+    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    return next((row for row in wrong if not _reads_as_number(column.iloc[row])), wrong[0] if wrong else None)
+
+
+def _describe_content(column: "Series[Any]") -> str:
+    """Describe what a column holds that cannot be ranked."""
+    if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
+        return "True and False"
+    row = _find_text(column)
+    if row is None or not any(map(_reads_as_number, column)):
+        return "text"
+    return f"{column.iloc[row]!r} (model {column.index[row]}) among numbers"
+
+
+def _reads_as_number(cell: Any) -> bool:
+    try:
+        float(str(cell))
+    except ValueError:
+        return False
+    return True
+
+
+def _check_fit(fit: float, table: "DataFrame") -> None:
+    check_number("fit", fit, "it is the least training accuracy, such as 0.99")
+    if FITTED not in table:
+        raise ValueError(f"fit={fit:g} needs a column {FITTED!r} in the table; a pool has one if train=… had labels.")
+    _check_numbers("column", FITTED, table)
+    if fit <= 1 and bool((table[FITTED] > 1).any()):
+        raise ValueError(
+            f"fit={fit:g} is a share, but {FITTED!r} goes above 1, as percentages do: give fit={100 * fit:g}."
+        )
+    count = len(table) - int(_find_below(table, fit).sum())
+    if count < 3:
+        raise ValueError(
+            f"a ranking needs at least 3 models; with fit={fit:g}, {count} of {len(table)} are left, the others have a "
+            f"lower {FITTED}."
+        )
+
+
+def _find_below(table: "DataFrame", fit: float) -> NDArray[np.bool_]:
+    """Return which training accuracies are below ``fit`` or missing; none if the table has no such column."""
+    known = FITTED in table and is_numeric(table[FITTED])
+    return ~(table[FITTED] >= fit).to_numpy() if known else np.zeros(len(table), dtype=bool)
+
+
+def _check_gaps(gaps: "Series[Any]", target: str) -> None:
+    """Raise unless all gaps are finite and some differ."""
+    if missing := gaps.index[~np.isfinite(gaps)].tolist():
+        which = _list_models(missing)
+        raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
+    if gaps.nunique() == 1:
+        raise ValueError(f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.")
+
+
+def _check_filled(kind: str, name: str, table: "DataFrame") -> None:
+    if missing := table.index[table[name].isna()].tolist():
+        example = "'plain'" if kind == "stratum" else "0 or 'off'"
+        raise ValueError(
+            f"the {kind} {name!r} is missing for {_list_models(missing)}; write a value, such as {example}."
+        )
+
+
+def _list_models(models: Sequence[str]) -> str:
+    if len(models) == 1:
+        return f"model {models[0]}"
+    return f"models {join([*models[:4], f'{len(models) - 4} more'] if len(models) > 5 else models)}"
+
+
+def join(names: Sequence[str]) -> str:
+    """List names in a sentence."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,428 @@
+"""The result of ranking a pool of models: scores of measures, tables of them, and tests between two measures."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from effdeg._utils.checks import check_choice, pluralize, suggest
+from effdeg._utils.tables import align_columns, make_frame, render_tables
+from effdeg.pools._ranked import FITS, FITTED, Pool, join
+from effdeg.pools._reading import Array
+from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED
+from effdeg.pools._scores import STATISTICS, Advantage, Score, Statistic, format_range, percentiles
+from effdeg.pools._variants import BestVariant
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
+_STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
+
+
+class Strata(dict[str, "Ranking"]):
+    """The rankings of strata by name; the error for another name says why there is none."""
+
+    def __init__(self, rankings: "Mapping[str, Ranking]", left_out: Mapping[str, str]) -> None:
+        super().__init__(rankings)
+        self._left_out = left_out
+
+    def __missing__(self, name: str) -> "Ranking":
+        if name in self._left_out:
+            raise KeyError(f"the stratum {name!r} is left out: {self._left_out[name]}")
+        raise KeyError(f"there is no stratum {name!r}. {suggest(name, self)}" if self else "there are no strata")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking:
+    """How well each of several measures ranks a pool of models; :func:`rank` returns it.
+
+    Example:
+        >>> from effdeg.pools import rank
+        >>> ranking = rank({"norm": [3, 1, 2], "degree": [1, 2, 4], "gap": [0.1, 0.2, 0.3]}, resamples=100)
+        >>> ranking
+        Ranking(degree > norm)
+        >>> print(ranking.title())
+        3 models, 2 measures of gap, best first
+
+    Attributes:
+        scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
+        resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
+        unvaried: Hyperparameters that are never the only difference between two models; Ψ and sign errors leave them
+            out.
+        unconditioned: Hyperparameters that leave no order of gaps to predict, for example because all values differ;
+            the conditional information leaves them out.
+        best: The best variant of each family, by family and correlation; empty without ``variants``.
+        strata: The ranking of each stratum by its name; empty without ``strata``.
+    """
+
+    pool: Pool
+    scores: Mapping[str, Score]
+    resampled: Mapping[str, Array]
+    level: float
+    seed: int
+    unvaried: Sequence[str] = ()
+    unconditioned: Sequence[str] = ()
+    best: Mapping[str, Mapping[str, BestVariant]] = field(default_factory=dict)
+    strata: "Mapping[str, Ranking]" = field(default_factory=dict)
+
+    @property
+    def resamples(self) -> int:
+        """The number of resamples that the intervals come from."""
+        return len(self.resampled["kendall"]) if self.resampled else 0
+
+    @property
+    def falling(self) -> list[str]:
+        """The measures that significantly decrease as the gap increases."""
+        kendalls = {name: score.kendall for name, score in self.scores.items()}
+        return [name for name, tau in kendalls.items() if tau and tau.interval and tau.interval[1] < 0]
+
+    def compare(self, measure: str, other: str, statistic: str = "kendall") -> Advantage:
+        """Test whether one measure ranks the pool better than another, on the same resamples.
+
+        The sign counts: a measure that falls where the gap rises ranks wrongly. If in doubt, compare by Kendall's
+        τ: by Pearson's r the test is somewhat anticonservative (8% at a nominal 5%).
+
+        Args:
+            measure: The measure that may be better.
+            other: The measure that it is compared with.
+            statistic: ``"kendall"``, ``"pearson"``, ``"spearman"``, ``"psi"``, ``"sign_error"``, ``"worst_sign_error"``
+                or ``"conditional_information"``.
+
+        Returns:
+            The advantage, its interval and its p-value.
+
+        Raises:
+            ValueError: If a name is not known, or the statistic is undefined for one of the measures.
+        """
+        check_choice("statistic", statistic, STATISTICS)
+        for name in (measure, other):
+            check_choice("measure", name, self.scores)
+            if getattr(self.scores[name], statistic) is None:
+                missing = "two models are neighbors" if self.pool.hyperparameters else "hyperparameters were named"
+                reason = self.scores[name].undefined or f"no {missing}"
+                raise ValueError(f"{name!r} cannot be compared by {STATISTICS[statistic]}: {reason}.")
+        values = getattr(self.scores[measure], statistic).value, getattr(self.scores[other], statistic).value
+        sign = -1.0 if statistic in _LOWER_IS_BETTER else 1.0
+        one, two = (self.resampled[statistic][:, list(self.pool.measures).index(name)] for name in (measure, other))
+        differences = sign * (one - two)
+        differences[np.abs(differences) < 1e-12] = 0.0  # a rounding error is no advantage
+        interval = percentiles(differences, self.level)
+        defined = differences[np.isfinite(differences)]
+        p_value = None if interval is None else (int((defined <= 0).sum()) + 1) / (len(defined) + 1)
+        value = sign * (values[0] - values[1])
+        return Advantage(measure, other, statistic, values, value, interval, p_value, self.level)
+
+    def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
+        """Plot the gap against each measure, with a linear fit and its confidence band. Needs the extra ``plots``.
+
+        A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on
+        which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
+
+        Args:
+            measures: The measures to plot; by default the 12 best by Kendall's τ.
+            theme: ``"light"`` or ``"dark"``.
+
+        Returns:
+            The figure, with a panel for each measure.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has strata,
+                which are never mixed in one panel.
+        """
+        if self.strata:
+            raise ValueError("the ranking has strata, which are not mixed in one figure: use plot_strata.")
+        from effdeg.plots import plot_ranking
+
+        return plot_ranking(self, measures, theme=theme)
+
+    def plot_strata(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "dict[str, Figure]":
+        """Plot the gap against the same few measures in each stratum, a figure each. Needs the extra ``plots``.
+
+        Args:
+            measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
+                Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata;
+                the caption says of how many.
+            theme: ``"light"`` or ``"dark"``.
+
+        Returns:
+            The figures by the names of the strata, each like that of :meth:`plot`.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has no
+                strata.
+        """
+        if not self.strata:
+            raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
+        from effdeg.plots import plot_ranking
+
+        in_families = {name for best in self.best.values() for name in best["pearson"].variants}
+        caption = ""
+        if measures is None:
+            every = [*self.best, *(name for name in self.scores if name not in in_families)]
+            measures = every[:_STRATUM_PANELS]
+            if len(every) > len(measures):
+                caption = f"; {len(measures)} of {len(every)} measures"
+        for name in measures:
+            check_choice("measure", name, [*self.best, *self.scores])
+        figures = {}
+        for stratum, inside in self.strata.items():
+            chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
+            drawn = [chosen.get(name, name) for name in measures]
+            figures[stratum] = plot_ranking(inside, drawn, theme=theme, caption=caption)
+        return figures
+
+    def warnings(self) -> list[str]:
+        """Return, in sentences, what a reader should not overlook."""
+        return [f"note: {each}." for each in _list_warnings(self)]
+
+    def notes(self) -> list[str]:
+        """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
+        return _list_notes(self)
+
+    def rows(self) -> list[list[str]]:
+        """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
+        defined = [score for score in self.scores.values() if score.spearman is not None]
+        neighbors = any(score.psi is not None for score in defined)
+        conditional = [*(["Ψ", "sign error"] if neighbors else []), *(["CMI"] if self.pool.hyperparameters else [])]
+        rows = [["measure", "Pearson", "Spearman", "Kendall", *conditional]]
+        for score in self.scores.values():
+            if score.spearman is None:
+                rows.append([score.measure, "undefined", *[""] * (len(rows[0]) - 2)])
+                continue
+            pearson, kendall = (str(each).replace(" to ", "…") for each in (score.pearson, score.kendall))
+            row = [score.measure, pearson, _format_value(score.spearman), kendall]
+            if neighbors:
+                mean, worst = _format_value(score.sign_error), _format_value(score.worst_sign_error)
+                row += [_format_value(score.psi), f"{mean}/{worst}"]
+            row += [_format_value(score.conditional_information)] if self.pool.hyperparameters else []
+            rows.append(row)
+        return rows
+
+    def best_rows(self) -> list[list[str]]:
+        """Return a table of strings with the best variant of each family; only a header without ``variants``."""
+        rows = [["best of", "by", "variant", "", "corrected for the choice"]]
+        for best in (each[statistic] for each in self.best.values() for statistic in ("pearson", "kendall")):
+            corrected = "–" if best.corrected is None else f"{best.corrected:z.2f}"
+            corrected += f" ({format_range(best.interval)})"
+            label = f"{len(best.variants)} {best.family}"
+            rows.append([label, best.statistic.title(), best.variant, f"{best.value:z.2f}", corrected])
+        return rows
+
+    def legend(self) -> str:
+        """Describe what the columns of :meth:`rows` mean."""
+        text = self.describe_intervals()
+        head = self.rows()[0]
+        if "Ψ" in head:
+            text += "; Ψ granulated Kendall; sign error mean/worst"
+        if self.resampled and "CMI" in head:
+            text += "; CMI conditional mutual information"
+        return f"{text}."
+
+    def describe_intervals(self) -> str:
+        """Describe where the intervals come from, without a period."""
+        if not self.resampled:
+            return "no measure can be ranked" + (" over all strata" if self.strata else "")
+        text = f"{self.level * 100:g}% intervals"
+        if self.strata:
+            text = f"models are compared within {join(self.pool.strata_by)} only; {text}"
+        if self.pool.cluster_count < MIN_RESAMPLED:
+            return f"{text} are left out" if self.pool.clustered else f"{text}: Pearson's by Fisher's z"
+        if self.pool.clustered:
+            return f"{text} resample the {self.pool.describe_clusters()}, with all their models, {self.resamples} times"
+        return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
+
+    def to_frame(self) -> "DataFrame":
+        """Return the scores as a data frame, a row per measure: each statistic and the ends of its interval, or NaN.
+
+        Strata have frames of their own. Needs the extra ``pools``.
+        """
+        rows = []
+        for name, score in self.scores.items():
+            row: dict[str, Any] = {"measure": name}
+            for key in STATISTICS:
+                statistic: Statistic | None = getattr(score, key)
+                value, interval = (statistic.value, statistic.interval) if statistic else (np.nan, None)
+                row[key], (row[f"{key}_low"], row[f"{key}_high"]) = value, interval or (np.nan, np.nan)
+            rows.append(row)
+        return make_frame(rows)
+
+    def _repr_html_(self) -> str:
+        return render_tables(self.tables(), [self.legend(), *self.warnings()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the resamples as plain numbers, names and lists."""
+        scores = {name: asdict(score) for name, score in self.scores.items()}
+        return {
+            "target": self.pool.target,
+            "models": len(self.pool),
+            "hyperparameters": list(self.pool.hyperparameters),
+            "clusters": self.pool.cluster_count,
+            "resamples": self.resamples,
+            "level": self.level,
+            "seed": self.seed,
+            "ranking": list(self.scores),
+            "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, other types strings
+            "best": {
+                family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in by_statistic.items()}
+                for family, by_statistic in self.best.items()
+            },
+            "duplicates": [list(names) for names in self.pool.duplicates],
+            "notes": self.warnings(),
+            "strata": {name: inside.to_dict() for name, inside in self.strata.items()},
+        }
+
+    def title(self) -> str:
+        """Describe what was ranked."""
+        models, measures = pluralize(len(self.pool), "model"), pluralize(len(self.scores), "measure")
+        if self.strata:
+            models += f" within {join(self.pool.strata_by)} ({', '.join(self.strata)})"
+        return f"{models}, {measures} of {self.pool.target}, best first"
+
+    def tables(self) -> list[tuple[str, list[list[str]]]]:
+        """Return all tables with their titles: the scores, the best variants, and the same of each stratum."""
+        parts = [(self.title(), self.rows())]
+        if self.best:
+            parts.append((f"the best of several variants, with its {self.level * 100:g}% interval", self.best_rows()))
+        for inside in self.strata.values():
+            parts += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
+        return parts
+
+    def __str__(self) -> str:
+        tables = ("\n".join([title, *align_columns(rows)]) for title, rows in self.tables())
+        return "\n".join(["\n\n".join(tables), self.legend(), *self.warnings()])
+
+    def __repr__(self) -> str:
+        return f"Ranking({' > '.join(self.scores)})"
+
+
+def _format_value(statistic: Statistic | None) -> str:
+    return "–" if statistic is None else f"{statistic.value:z.2f}"
+
+
+def _list_warnings(ranking: Ranking) -> list[str]:
+    """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
+    notes = [*_list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
+    notes += _describe_falling(ranking, ranking.falling)
+    for inside in ranking.strata.values():
+        undefined = _describe_undefined(inside, known=ranking.pool.undefined)
+        falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
+        notes += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
+    return notes
+
+
+def _list_notes(ranking: Ranking) -> list[str]:
+    """Return what was left out, guessed, undefined or is rough."""
+    pool = ranking.pool
+    notes = _describe_duplicates(pool.duplicates)
+    notes += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        notes.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
+    notes += _describe_undefined(ranking)
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
+        notes.append(
+            f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+        )
+    if pool.guessed:
+        notes.append(
+            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
+            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
+        )
+    return [*notes, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
+
+
+def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
+    described = [
+        f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
+        for names in groups[:3]
+    ]
+    if len(groups) > 3:
+        described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+    return [f"{'; '.join(described)}: counted once"] if groups else []
+
+
+def _describe_undefined(ranking: Ranking, known: Collection[str] = ()) -> list[str]:
+    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items() if name not in known]
+
+
+def _describe_misfits(ranking: Ranking) -> list[str]:
+    pool = ranking.pool
+    if pool.fit is not None or not 0 < len(pool.below_fit) < len(pool):
+        return []
+    return [
+        f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
+        f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
+    ]
+
+
+def _describe_target(ranking: Ranking) -> list[str]:
+    target = ranking.pool.target
+    if "accuracy" not in target or target.startswith("-"):
+        return []
+    return [
+        f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use target='-{target}'"
+    ]
+
+
+def _describe_falling(ranking: Ranking, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+    target = "the gap" if ranking.pool.target == "gap" else ranking.pool.target
+    opposite = ", ".join(name[1:] if name in ranking.pool.negated else f"-{name}" for name in names)
+    advice = f"if larger is meant to be better, rank {them} as {opposite}"
+    return [f"{', '.join(names)} {fall} as {target} rises: {advice}"]
+
+
+def _describe_neighbors(ranking: Ranking) -> list[str]:
+    """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
+    varying = [name for name in ranking.pool.hyperparameters if name not in ranking.pool.strata_by]
+    if not ranking.resampled or not varying:
+        return []
+    alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
+    notes = []
+    if alone == varying:
+        notes.append(
+            f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, which "
+            "Ψ and sign errors compare"
+        )
+    elif alone:
+        notes.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+    if given:
+        rest = "CMI is not conditional" if given == varying else "left out of CMI"
+        notes.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
+    return notes
+
+
+def _describe_few(ranking: Ranking) -> list[str]:
+    """Describe where there are few models or configurations to resample."""
+    pool, count = ranking.pool, ranking.pool.cluster_count
+    rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
+    notes = []
+    for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
+        if few := [name for name, inside in ranking.strata.items() if least <= inside.pool.cluster_count < limit]:
+            them = f"{join(pool.strata_by)} {', '.join(few)}"
+            notes.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+    if not ranking.resampled or ranking.strata:
+        return notes
+    if pool.clustered and count < FEW_CLUSTERS:
+        problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
+        notes.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+    elif count < MIN_RESAMPLED:
+        notes.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
+    return notes
+
+
+def _describe_uncorrected(ranking: Ranking) -> list[str]:
+    """Describe why the best of several variants has no corrected value."""
+    chosen = [best for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
+    if all(best["pearson"].corrected is not None for best in chosen):
+        return []
+    return [f"the best of several variants is corrected for the choice only with {FEW_CLUSTERS} configurations or more"]

@@ -1,0 +1,343 @@
+"""The statistics of a ranking, on many resamples at once.
+
+A resample is a row of counts, how often it draws each model; a model drawn twice is two models with equal values.
+Models enter as the signs of the differences in their measures (measures × models × models) and in their gaps
+(models × models). All results end in resamples × measures, nan where a resample leaves the statistic undefined.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from effdeg._utils.imports import require
+from effdeg.pools._ranked import Pool, format_cell
+from effdeg.pools._reading import Array
+from effdeg.pools._rows import Indices
+
+# Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
+_CHUNK = 2_000_000
+
+
+def tally(drawn: Indices) -> Array:
+    """Count how often each of 0, …, n - 1 occurs in each row of n."""
+    resamples, number = drawn.shape
+    flat = (drawn + number * np.arange(resamples)[:, None]).ravel()
+    return np.bincount(flat, minlength=resamples * number).reshape(resamples, number).astype(np.float64)
+
+
+def signs(values: Array) -> Array:
+    """Return the sign of each difference, row minus column; the differences themselves might overflow."""
+    rows, columns = values[..., :, None], values[..., None, :]
+    return (rows > columns).astype(np.float64) - (rows < columns)
+
+
+def scale_down(values: Array) -> Array:
+    """Divide by a power of two, which is exact, so that no sum overflows."""
+    largest = np.abs(values).max(-1, keepdims=True)
+    scaled: Array = np.ldexp(values, -np.frexp(largest)[1])
+    return scaled
+
+
+def divide(total: Array, weight: Array, *, above: float = 0) -> Array:
+    """Divide where the weight is above a limit; nan elsewhere."""
+    quotient: Array = np.divide(total, weight, where=weight > above, out=np.full(total.shape, np.nan))
+    return quotient
+
+
+def kendall(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
+    """Return Kendall's τ_b = Σ s_ij t_ij / √(Σ s_ij² Σ t_ij²), with signs s, t of differences; copies are ties."""
+    products = measure_signs * gap_signs, measure_signs**2, gap_signs[None] ** 2
+    together, one, other = (np.einsum("mbi,bi->mb", counts @ product, counts) for product in products)
+    return divide(together, np.sqrt(one * other)).T
+
+
+def spearman(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
+    """Return Spearman's ρ: twice a model's centered rank is the sum of its signs to all models drawn."""
+    return _correlate(counts, counts @ measure_signs, counts @ gap_signs[None])
+
+
+def pearson(counts: Array, measures: Array, gaps: Array) -> Array:
+    """Return Pearson's r = Σ (x - x̄)(y - ȳ) / √(Σ (x - x̄)² Σ (y - ȳ)²)."""
+    return _correlate(counts, _deviations(counts, measures), _deviations(counts, gaps[None]))
+
+
+def _correlate(counts: Array, x: Array, y: Array) -> Array:
+    """Correlate centered values: measures × resamples × models in, resamples × measures out."""
+    together, one, other = ((counts[None] * product).sum(-1) for product in (x * y, x**2, y**2))
+    return divide(together, np.sqrt(one * other)).T
+
+
+def _deviations(counts: Array, values: Array) -> Array:
+    """Return deviations from each resample's mean, the largest one scaled to 1: squares neither overflow nor vanish."""
+    values = scale_down(values)
+    means = values @ counts.T / np.maximum(counts.sum(-1), 1)  # an empty sample has no mean, and counts nothing
+    drawn = counts > 0
+    deviations: Array = np.where(drawn, values[:, None, :] - means[..., None], 0.0)
+    largest = np.abs(deviations).max(-1, keepdims=True)
+    low, high = (np.where(drawn, values[:, None, :], beyond) for beyond in (np.inf, -np.inf))
+    # The mean of equal values need not be exactly their value; the rounding error must not count as variation.
+    largest[low.min(-1) >= high.max(-1)] = np.inf
+    deviations /= largest
+    return deviations
+
+
+def number_strata(pool: Pool) -> Indices:
+    """Return the number of each model's stratum; 0 for all models without strata."""
+    numbers = np.zeros(len(pool), dtype=np.int64)
+    for number, rows in enumerate(pool.strata.values()):
+        numbers[rows] = number
+    return numbers
+
+
+def average_strata(values: Array, sizes: Sequence[int]) -> Array:
+    """Average correlations over strata, the first axis, weighted by degrees of freedom; undefined ones are left out."""
+    weights = np.array([size - 1.0 for size in sizes]).reshape(-1, *[1] * (values.ndim - 1))
+    weights = np.where(np.isfinite(values), weights, 0.0)
+    return divide((weights * np.nan_to_num(values)).sum(0), weights.sum(0))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A step of one hyperparameter from one value to another, all others held fixed (Dziugaite et al., 2020).
+
+    A number steps to the next larger one among all values in the table. Texts have no order: each pair of them is a
+    step, from the one that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
+
+    Example:
+        >>> from effdeg.pools import Environment
+        >>> print(Environment("lr", before=0.1, after=0.3, pairs=4))
+        lr 0.1 → 0.3
+    """
+
+    hyperparameter: str
+    before: Any
+    after: Any
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.hyperparameter} {format_cell(self.before)} → {format_cell(self.after)}"
+
+
+class Neighbors:
+    """All pairs of models that differ in one hyperparameter alone.
+
+    Models of the same configuration, such as several seeds, are compared with those of every other configuration, and
+    never with one another.
+
+    Attributes:
+        axes: The hyperparameters in which alone some models differ.
+        environments: The steps, between adjacent numbers or any two texts, that some models take.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        # Models of different strata are no neighbors, and settings of different strata are not one setting.
+        codes = np.stack([*pool.codes.values(), number_strata(pool)], axis=1)
+        first, second = np.triu_indices(len(pool), k=1)
+        differs = codes[first] != codes[second]
+        alone = (differs.sum(1) == 1) & ~differs[:, -1]
+        self._first, self._second = first[alone], second[alone]
+        axis = differs[alone].argmax(1)
+        self.axes: list[str] = []
+        self.environments: list[Environment] = []
+        self._by_axis: list[tuple[Indices, Indices]] = []
+        self._by_environment: list[Indices] = []
+        for number, name in enumerate(pool.hyperparameters):
+            chosen = np.flatnonzero(axis == number)
+            if not len(chosen):
+                continue
+            others = np.delete(codes[self._first[chosen]], number, axis=1)
+            setting = np.unique(others, axis=0, return_inverse=True)[1].reshape(-1)
+            order = np.argsort(setting, kind="stable")
+            self.axes.append(name)
+            self._by_axis.append((chosen[order], np.flatnonzero(np.diff(setting[order], prepend=-1))))
+            self._add_environments(pool, name, chosen)
+
+    def _add_environments(self, pool: Pool, name: str, chosen: Indices) -> None:
+        code, levels = pool.codes[name], pool.levels[name]
+        one, other = code[self._first[chosen]], code[self._second[chosen]]
+        ordered = pool.table[name].cat.ordered
+        for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
+            step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
+            if len(step):
+                self.environments.append(Environment(name, levels[before], levels[after], len(step)))
+                self._by_environment.append(step)
+
+    def psi(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
+        """Return Ψ of each axis, axes × resamples × measures.
+
+        It is the mean of s_ij t_ij over the pairs of each setting of the other hyperparameters, averaged over the
+        settings (Jiang et al., 2020). A tie counts as 0.
+        """
+        by_axis = []
+        for pairs, starts in self._by_axis:
+            weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
+            totals = np.add.reduceat(weights, starts, axis=1)
+            sizes = np.diff(starts, append=len(pairs))
+            # A setting without a pair has weights of zero: it adds nothing, and is not counted.
+            share = weights / np.repeat(np.maximum(totals, 1), sizes, axis=1)
+            by_axis.append(divide(share @ agreement, (totals > 0).sum(1, keepdims=True)))
+        return np.stack(by_axis)
+
+    def sign_errors(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
+        """Return the mean of (1 - s_ij t_ij) / 2 in each environment, environments × resamples × measures."""
+        errors = []
+        for pairs in self._by_environment:
+            weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
+            errors.append(divide(weights @ (1 - agreement) / 2, weights.sum(1, keepdims=True)))
+        return np.stack(errors)
+
+    def _weigh(self, pairs: Indices, counts: Array, measure_signs: Array, gap_signs: Array) -> tuple[Array, Array]:
+        """Return how often each resample draws a pair, resamples × pairs, and s_ij t_ij, pairs × measures."""
+        first, second = self._first[pairs], self._second[pairs]
+        return counts[:, first] * counts[:, second], (measure_signs[:, first, second] * gap_signs[first, second]).T
+
+
+class ConditionalInformation:
+    """The normalized conditional mutual information I(V; G | U) / H(G | U) of Jiang et al. (2020).
+
+    Over all ordered pairs of models whose gaps differ, V and G are the signs of the differences in the measure and in
+    the gap, and U the values of a set of at most two hyperparameters for both models. It ignores the direction: a
+    measure that ranks every pair wrongly scores as high as one that ranks every pair correctly.
+
+    Attributes:
+        sets: The sets of hyperparameters given which G is not determined, the empty one first.
+    """
+
+    def __init__(self, pool: Pool, measure_signs: Array, gap_signs: Array) -> None:
+        self._first, self._second = np.nonzero(gap_signs)
+        rises = gap_signs[self._first, self._second] > 0
+        self.sets: list[tuple[str, ...]] = []
+        tallied = []
+        for chosen in (chosen for size in range(3) for chosen in combinations(pool.hyperparameters, size)):
+            cells, times = self._cells([pool.codes[name] for name in chosen], rises)
+            if len(times):
+                self.sets.append(chosen)
+                tallied.append((cells, times))
+        self._starts = np.cumsum([0, *(len(times) for _, times in tallied[:-1])])
+        self._times = np.concatenate([times for _, times in tallied])
+        # Pairs by set: where they are tallied, and which they are.
+        pairs = np.concatenate([np.flatnonzero(cells >= 0) for cells, _ in tallied])
+        starts = zip(tallied, self._starts, strict=True)
+        rows = np.concatenate([cells[cells >= 0] + start for (cells, _), start in starts])
+        sparse = require("scipy.sparse", extra="pools", purpose="a ranking")
+        ones, shape = np.ones(len(pairs), dtype=np.int32), (len(self._times) * 6, len(rises))
+        self._tallies = []
+        for sign in measure_signs:
+            symbol = ((sign[self._first, self._second] + 1) * 2 + rises)[pairs].astype(np.int64)
+            self._tallies.append(sparse.csr_array((ones, (rows * 6 + symbol, pairs)), shape=shape))
+
+    def __call__(self, counts: Array) -> Array:
+        """Return the information for each set, sets × resamples × measures; nan where the set determines G."""
+        drawn = counts.T.astype(np.int32)
+        weights = drawn[self._first] * drawn[self._second]
+        # Counts are whole numbers up to the number of ordered pairs: look up their x log x.
+        whole = np.arange(int(drawn.sum(0).max()) ** 2 + 1, dtype=np.float64)
+        x_log_x = whole * np.log(np.maximum(whole, 1))
+
+        def count(tally: Any) -> Indices:
+            """Count the pairs of each cell: cells × signs of the measure × signs of the gap × resamples."""
+            counted: Indices = (tally @ weights).reshape(len(self._times), 3, 2, -1)
+            return counted
+
+        # For n pairs, n H(G | U): at least 2 log 2 as soon as both signs occur somewhere, whatever the rounding.
+        by_gap = count(self._tallies[0]).sum(1)
+        entropy = self._sum(by_gap.sum(1), x_log_x) - self._sum(by_gap, x_log_x)
+        by_measure = []
+        for joint in map(count, self._tallies):
+            remaining = self._sum(joint.sum(2), x_log_x) - self._sum(joint, x_log_x)  # n H(G | U, V)
+            by_measure.append(divide(entropy - remaining, entropy, above=1))
+        shares: Array = np.clip(np.stack(by_measure, axis=-1), 0.0, 1.0)
+        shares[shares < 1e-12] = 0.0  # a rounding error is no information
+        return shares
+
+    def _cells(self, codes: list[Indices], rises: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+        """Return the cell of each pair by the values of both models (-1 if it is not tallied), and each cell's weight.
+
+        A cell in which the gap has one sign only adds nothing in any resample. A cell and the one with its two values
+        exchanged add the same: one of them is tallied, and counts twice.
+        """
+        if not codes:
+            return np.zeros(len(rises), dtype=np.int64), np.ones(1, dtype=np.int64)
+        value = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+        keys, cell = np.unique(value[self._first] * len(value) + value[self._second], return_inverse=True)
+        low, high = np.divmod(keys, len(value))
+        rising = np.bincount(cell, rises)
+        kept = (low <= high) & (rising > 0) & (rising < np.bincount(cell))
+        numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+        return numbers[cell], np.where(low == high, 1, 2)[kept]
+
+    def _sum(self, counted: Indices, x_log_x: Array) -> Array:
+        """Sum x log x over all cells of each set: sets × resamples."""
+        terms = x_log_x.take(counted)
+        by_cell = terms.sum(tuple(range(1, terms.ndim - 1))) * self._times[:, None]
+        total: Array = np.add.reduceat(by_cell, self._starts, axis=0)
+        return total
+
+
+class Evaluation:
+    """All statistics of a pool's measures, as functions of how often each model is counted.
+
+    With strata, a pair of models counts only within a stratum, for Kendall's τ as for the statistics of neighbors.
+    Pearson's r and Spearman's ρ, which are not means over pairs, are averaged over strata.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
+        self._strata: list[Any] = list(pool.strata.values()) or [slice(None)]
+        self._sizes = [len(rows) for rows in pool.strata.values()]
+        self._signs = signs(self._values), signs(self._gaps)
+        if pool.strata:
+            strata = number_strata(pool)
+            together = strata[:, None] == strata
+            self._signs = self._signs[0] * together, self._signs[1] * together
+        neighbors = Neighbors(pool) if pool.hyperparameters else None
+        self.neighbors = neighbors if neighbors and neighbors.axes else None
+        self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
+
+    def __call__(self, counts: Array) -> dict[str, Array]:
+        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
+        return self._evaluate_chunks(counts, lambda chunk: self._correlate(chunk) | self._compare_neighbors(chunk))
+
+    def correlations(self, counts: Array) -> dict[str, Array]:
+        """Return Pearson's r, Spearman's ρ and Kendall's τ, resamples × measures."""
+        return self._evaluate_chunks(counts, self._correlate)
+
+    def _evaluate_chunks(self, counts: Array, evaluate: Callable[[Array], dict[str, Array]]) -> dict[str, Array]:
+        size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
+        chunks = [evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
+        return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
+
+    def _correlate(self, counts: Array) -> dict[str, Array]:
+        inside: dict[str, list[Array]] = {"spearman": [], "pearson": []}
+        for rows in self._strata:
+            drawn, (measure_signs, gap_signs) = counts[:, rows], self._signs
+            inside["spearman"].append(spearman(drawn, measure_signs[:, rows][:, :, rows], gap_signs[rows][:, rows]))
+            inside["pearson"].append(pearson(drawn, self._values[:, rows], self._gaps[rows]))
+        correlations = {
+            name: average_strata(np.stack(parts), self._sizes) if self._sizes else parts[0]
+            for name, parts in inside.items()
+        }
+        return correlations | {"kendall": kendall(counts, *self._signs)}
+
+    def _compare_neighbors(self, counts: Array) -> dict[str, Array]:
+        statistics = {}
+        if self.neighbors:
+            statistics["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
+            statistics["psi"] = _mean(by_axis)
+        if self.neighbors and self.neighbors.environments:
+            statistics["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
+            statistics["sign_error"] = _mean(errors)
+            statistics["worst_sign_error"] = np.fmax.reduce(errors)
+        if self.information:
+            statistics["information_by_set"] = by_set = self.information(counts)
+            statistics["conditional_information"] = np.fmin.reduce(by_set)
+        return statistics
+
+
+def _mean(parts: Array) -> Array:
+    """Average the defined values over the first axis; nan where there are none."""
+    return divide(np.nansum(parts, axis=0), np.isfinite(parts).sum(0))

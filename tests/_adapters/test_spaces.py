@@ -1,0 +1,256 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import effdeg
+from effdeg._adapters.settings import PathSettings
+from effdeg.measuring._path_runner import DrawnPaths
+from tests.batches import tokens
+from tests.models import Pair, Shared, Tokens, TupleLayer, TwoInputs, WithTupleLayer, mlp
+from tests.oracles import reference
+
+FAST = {"paths": 30, "nodes": 12, "degree": 6}
+
+
+def test_a_path_at_a_layer_is_measured_as_by_hand():
+    """Embeddings interpolated, masks joined by OR, one point at a time."""
+    model, inputs = Tokens().double(), tokens(25)
+    measured = effdeg.measure(model, inputs, at="embed", **FAST)
+    assert measured.settings.at == "embed"
+    drawn = DrawnPaths.draw(25, PathSettings(paths=30, nodes=12))
+    nodes = torch.cat([drawn.alpha(block) for block in drawn.blocks()])
+    expected = []
+    for (first, second), alpha in zip(drawn.pairs.tolist(), nodes, strict=True):
+        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+        weight = (mask[first] | mask[second])[:, None].double()
+        values = []
+        for a in alpha:
+            embedded = a * model.embed(ids[first]) + (1 - a) * model.embed(ids[second])
+            pooled = (torch.tanh(model.mix(embedded)) * weight).sum(0) / weight.sum()
+            values.append(reference.softmax(model.head(pooled).detach().numpy()))
+        coefficients = reference.damped_fit(np.stack(values), alpha.numpy(), 6, "chebyshev", measured.settings.damping)
+        expected.append(reference.effective_degree(coefficients))
+    np.testing.assert_allclose(measured.per_path.numpy(), expected, rtol=1e-7)
+
+
+def test_an_error_of_the_model_has_the_shape_that_it_was_called_on():
+    """Such as that of single examples, which an iterator gives as batches."""
+    images = iter(torch.randn(20, 3, 5, 5))
+    with pytest.raises(RuntimeError, match="to have 3 channels") as caught:
+        effdeg.measure(nn.Conv2d(3, 4, 5), images, **FAST)
+    assert caught.value.__notes__ == ["The model was called on a batch of shape (192, 5, 5)."]
+
+
+def test_a_model_whose_argument_is_a_dict():
+    def model(batch):
+        return torch.cat([batch["x"], batch["y"].tanh()], dim=1)
+
+    inputs = {"x": torch.randn(20, 2), "y": torch.randn(20, 3)}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'") as caught:
+        effdeg.measure(model, inputs, **FAST)
+    assert caught.value.__notes__[1].endswith(
+        "write inputs[…]. If the model's argument is the dict itself, write (inputs,)."
+    )
+    assert effdeg.measure(model, (inputs,), **FAST).value > 0
+
+
+def test_a_layer_by_name_and_by_reference_are_the_same():
+    model, inputs = mlp(), torch.randn(20, 6)
+    by_name = effdeg.measure(model, inputs, at="1", **FAST)
+    assert torch.equal(effdeg.measure(model, inputs, at=model[1], **FAST).per_path, by_name.per_path)
+    # A reference also serves a model that is a plain function.
+    by_function = effdeg.measure(lambda x: model(x), inputs, at=model[1], **FAST)
+    assert torch.equal(by_function.per_path, by_name.per_path)
+
+
+def test_after_a_linear_layer_the_path_is_the_same_path():
+    model, inputs = mlp().double(), torch.randn(20, 6, dtype=torch.float64)
+    torch.testing.assert_close(
+        effdeg.measure(model, inputs, at="0", **FAST).per_path, effdeg.measure(model, inputs, **FAST).per_path
+    )
+    # After the last layer there is nothing but a line, so the logits have degree 1 at most.
+    spectrum = effdeg.measure(model, inputs, at="2", output="identity", **FAST).spectrum
+    assert float(spectrum[2:].max()) < 1e-8 * float(spectrum[1])
+
+
+def test_a_layer_that_returns_a_tuple():
+    model, inputs = WithTupleLayer().double(), torch.randn(20, 6, dtype=torch.float64)
+    inside = effdeg.measure(model, inputs, at="layer", **FAST)
+    torch.testing.assert_close(inside.per_path, effdeg.measure(model, inputs, at="layer.linear", **FAST).per_path)
+    assert isinstance(model.layer, TupleLayer)
+    assert not model.layer._forward_hooks
+
+
+@pytest.mark.parametrize("at", ["0", "2"])
+def test_a_layer_that_is_followed_by_work_in_place(at):
+    results = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace), nn.Linear(8, 8), nn.ReLU(inplace), nn.Linear(8, 3))
+        results.append(effdeg.measure(model, torch.linspace(-2, 2, 60).view(10, 6), at=at, **FAST).per_path)
+    assert torch.equal(*results)
+
+
+def test_a_layer_whose_output_does_not_have_the_examples_first():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.layer(x.transpose(0, 1)).transpose(0, 1).sum(1)
+
+    with pytest.raises(ValueError, match=r"the layer 'layer' returned shape \(5, 16, 3\) for 16 examples"):
+        effdeg.measure(Turned(), torch.randn(20, 5, 6), at="layer", **FAST)
+
+
+def test_memory_that_runs_out_while_the_ends_are_captured():
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = mlp()
+
+        def forward(self, x):
+            if len(x) > 5:
+                raise torch.OutOfMemoryError("out of memory")
+            return self.model(x)
+
+    inputs = torch.randn(20, 6)
+    measured = effdeg.measure(Small(), inputs, at="model.1", **FAST)
+    torch.testing.assert_close(measured.per_path, effdeg.measure(mlp(), inputs, at="1", **FAST).per_path)
+
+
+def test_a_layer_of_a_compiled_model():
+    model, inputs = mlp(), torch.randn(20, 6)
+    expected = effdeg.measure(model, inputs, at="1", **FAST).per_path
+    compiled = torch.compile(mlp(), backend="eager")
+    compiled(inputs)  # already compiled, so that a new hook would go unnoticed
+    for _ in range(2):
+        assert torch.equal(effdeg.measure(compiled, inputs, at="1", **FAST).per_path, expected)
+    torch.testing.assert_close(
+        effdeg.measure(compiled, inputs, **FAST).per_path, effdeg.measure(model, inputs, **FAST).per_path
+    )
+
+
+def test_masks_are_joined_at_the_inputs_too():
+    def model(x, mask):
+        return (x * mask[..., None]).sum(1)
+
+    x = torch.randn(10, 4, 3)
+    for mask in (torch.rand(10, 4) > 0.5, (torch.rand(10, 4) > 0.5).long()):
+        measured = effdeg.measure(model, {"x": x, "mask": mask}, output="identity", **FAST)
+        first, second = measured.pairs[:, 0], measured.pairs[:, 1]
+        joined = (mask[first] | mask[second])[..., None]
+        # Linear in x: the degree is half the distance between the two ends' values.
+        expected = ((x[first] - x[second]) * joined).sum(1).abs().mean(1) / 2
+        torch.testing.assert_close(measured.per_path.float(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_mask_in_floating_point_is_joined_at_a_layer_as_a_boolean_one_is():
+    ids, mask = torch.randint(30, (10, 5)), torch.arange(5) < torch.arange(10)[:, None] % 5 + 1
+    one, other = (
+        effdeg.measure(Tokens(), {"input_ids": ids, "attention_mask": each}, at="embed", **FAST)
+        for each in (mask, mask.float())
+    )
+    torch.testing.assert_close(one.per_path, other.per_path)
+
+
+def test_trees_of_tensors():
+    left, right = torch.randn(2, 20, 3)
+    model = TwoInputs()
+    results = [
+        effdeg.measure(model, inputs, **FAST).per_path
+        for inputs in ((left, right), {"left": left, "right": right}, Pair(left, right))
+    ]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_a_layer_under_another_precision_and_the_hooks_of_others():
+    model, inputs = mlp(), torch.randn(20, 6)
+    seen = []
+    handle = model[0].register_forward_hook(lambda *_: seen.append(1))
+    measured = effdeg.measure(model, inputs, at="0", dtype=torch.float64, **FAST)
+    assert seen
+    assert list(model[0]._forward_hooks) == [handle.id]
+    expected = effdeg.measure(mlp().double(), inputs, at="0", **FAST)
+    torch.testing.assert_close(measured.per_path, expected.per_path)
+
+
+def test_hooks_are_removed_when_a_forward_fails():
+    model = Shared()
+    with pytest.raises(ValueError, match="ran 2 times"):
+        effdeg.measure(model, torch.randn(10, 6), at="layer", **FAST)
+    assert not model.layer._forward_hooks
+    assert model.training
+
+
+class TestHuggingFace:
+    transformers = pytest.importorskip("transformers")
+
+    def bert(self):
+        torch.manual_seed(0)
+        config = self.transformers.BertConfig(
+            vocab_size=30,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            num_labels=3,
+        )
+        return self.transformers.BertForSequenceClassification(config)
+
+    @pytest.mark.parametrize("at", ["bert.embeddings", "bert.encoder.layer.0"])
+    def test_an_encoder_is_measured_at_its_embeddings_or_after_a_block(self, at):
+        model, inputs = self.bert(), tokens(25)
+        measured = effdeg.measure(model, inputs, at=at, **FAST)
+        assert measured.value > 0
+        assert measured.residual < 0.01
+        assert torch.equal(measured.per_path, effdeg.measure(model, inputs, at=at, **FAST).per_path)
+        assert model.training
+
+    def test_the_ends_of_a_path_are_the_examples(self):
+        model = self.bert().eval()
+        inputs = tokens(25) | {"attention_mask": torch.ones(25, 7, dtype=torch.int64)}
+        traced = effdeg.trace(model, inputs, at="bert.embeddings", paths=10, nodes=2, sampling="uniform")
+        with torch.no_grad():
+            expected = model(**inputs).logits
+        values = traced.values("identity")
+        torch.testing.assert_close(values[:, 1], expected[traced.pairs[:, 0]], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(values[:, 0], expected[traced.pairs[:, 1]], rtol=1e-4, atol=1e-5)
+
+    def test_without_a_layer_the_error_names_the_embeddings(self):
+        with pytest.raises(TypeError, match=r"such as at='bert.embeddings'"):
+            effdeg.measure(self.bert(), tokens(25))
+
+    def test_a_decoder(self):
+        torch.manual_seed(0)
+        config = self.transformers.GPT2Config(
+            vocab_size=30, n_embd=16, n_layer=2, n_head=2, n_positions=16, num_labels=3, pad_token_id=0
+        )
+        model = self.transformers.GPT2ForSequenceClassification(config)
+        measured = effdeg.measure(model, tokens(25), at="transformer.drop", **FAST)
+        assert measured.value > 0
+        traced = effdeg.trace(model, tokens(25), at="transformer.drop", paths=30, nodes=12).fit(degree=6)
+        torch.testing.assert_close(traced.per_path, measured.per_path, rtol=1e-6, atol=1e-9)
+
+
+def test_convolutions_and_outputs_of_any_shape():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3, padding=1))
+    inputs = torch.randn(20, 1, 5, 5)
+    measured = effdeg.measure(model, inputs, output="identity", **FAST)
+    flat = effdeg.measure(nn.Sequential(model, nn.Flatten()), inputs, output="identity", **FAST)
+    assert torch.equal(measured.per_path, flat.per_path)
+
+
+def test_a_model_that_needs_gradients_is_told_how():
+    def forces(x):
+        return torch.autograd.grad(x.requires_grad_().square().sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="does not require grad") as raised:
+        effdeg.measure(forces, torch.randn(20, 3), output="identity", **FAST)
+    assert any("let it call torch.enable_grad()" in note for note in raised.value.__notes__)
+    measured = effdeg.measure(torch.enable_grad()(forces), torch.randn(20, 3), output="identity", **FAST)
+    assert measured.value > 0
