@@ -13,7 +13,7 @@ from effdeg_lab.core.results import Results, collect
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.pools.random_search import FITS
 from effdeg_lab.experiments.pools.study import REFERENCE, ModelPool, read_pool
-from effdeg_lab.show.columns import count_seeds, write_sweep_command
+from effdeg_lab.show.columns import write_sweep_command
 from effdeg_lab.show.tables import escape_markdown
 
 ROOT = Path(__file__).parent.parent
@@ -108,13 +108,20 @@ def describe(name: str) -> str:
     """Describe the evidence of a recipe: seeds, length, machine, the paper's counterpart, the command."""
     results = find_results(name)
     recipe = results.recipe
-    seeds = count_seeds(results)
-    facts = [f"{seeds} {'seed' if seeds == '1' else 'seeds'}"]
+    counts = sorted({len({run.settings["seed"] for run in each.runs}) for each in results.done})
+    facts = [" to ".join(str(each) for each in dict.fromkeys((counts[0], counts[-1]))) + " seeds"]
+    facts = ["one seed"] if counts == [1] else facts
     facts += [f"{results.epochs} epochs"] if results.epochs and not results.varies_epochs else []
     text = f"{', '.join([*facts, *results.machines])}."
     text += f" Differs from the recipe: {'; '.join(results.departures)}." if results.departures else ""
-    text += f" In the paper: {recipe.paper.removesuffix('.')}. Run it: `{write_sweep_command(recipe)}`."
+    text += f" {_name_source(recipe.paper)}. Run it: `{write_sweep_command(recipe)}`."
     return shorten(f"**Evidence:** {escape_markdown(text)}\n")
+
+
+def _name_source(paper: str) -> str:
+    """Write what a recipe says of the paper as a sentence."""
+    paper = paper.removesuffix(".").replace("none;", "not in the paper;")
+    return f"{paper[:1].upper()}{paper[1:]}" if paper.startswith("not ") else f"In the paper: {paper}"
 
 
 def was_run(name: str) -> bool:

@@ -43,7 +43,7 @@ def test_a_table_shows_some_columns_of_what_was_run(docs):
 def test_the_evidence_is_that_of_the_runs(docs):
     text = docs("records").describe("cifar10-methods")
     assert text.startswith(
-        "**Evidence:** 1 seed, 36 epochs, NVIDIA H200. Differs from the recipe: epochs 36 (recipe: 300)"
+        "**Evidence:** one seed, 36 epochs, NVIDIA H200. Differs from the recipe: epochs 36 (recipe: 300)"
     )
     assert "`effdeg-lab sweep cifar10-methods --data DIR`" in text
 
