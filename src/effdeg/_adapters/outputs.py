@@ -157,6 +157,11 @@ def shaped_values(
     return values
 
 
+def pick_tensor(returned: Any, points: int) -> Tensor:
+    """Return the tensor of a model's output that is fitted, as the model returned it."""
+    return _pick(returned, "softmax", (points,)).tensor
+
+
 def softmax_axis_error(shape: torch.Size, code: str = "returned") -> ValueError:
     """Return the error for maps of logits, whose classes may be first; ``code`` takes them from what is returned."""
     last = "" if shape[-1] == 1 else f", {code}.softmax(-1) if they come last"
