@@ -21,9 +21,13 @@ SHAPES = {
 def language_model(kind="Llama", **changes):
     # Far from linear, and without dropout.
     quiet = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0} if kind == "GPT2" else {}
-    config = getattr(transformers, f"{kind}Config")(
-        **{"vocab_size": VOCABULARY, "initializer_range": 0.5, **SHAPES[kind], **quiet, **changes}
-    )
+    config = getattr(transformers, f"{kind}Config")(**{
+        "vocab_size": VOCABULARY,
+        "initializer_range": 0.5,
+        **SHAPES[kind],
+        **quiet,
+        **changes,
+    })
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(config).double()
 
@@ -134,7 +138,8 @@ def test_labels_can_be_given_apart_and_change_the_value_only_by_their_own_positi
     together = penalty(model, {**batch, "labels": labels})[1]
     outputs, apart = penalty(model, batch, labels)
     torch.testing.assert_close(apart, together)
-    assert outputs.loss is None and "past_key_values" not in outputs
+    assert outputs.loss is None
+    assert "past_key_values" not in outputs
     assert penalty(model, batch["input_ids"], labels)[1].isfinite()
     everywhere = Penalty(anchor="self", **FIXED)(model, batch)[1]
     assert everywhere.item() != pytest.approx(Penalty(anchor="self", **FIXED)(model, batch, labels)[1].item())

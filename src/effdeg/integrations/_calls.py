@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from effdeg._adapters.arguments import name_arguments
@@ -63,14 +64,16 @@ def join_calls(
     """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
-    Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
-    and a teacher are as in a call of the penalty.
+    Calls without gradients are left as they are. Where the penalty names no layer and the batch is token ids, paths lie
+    at the model's embeddings. Unlabeled examples and a teacher are as in a call of the penalty.
     """
     _check_labels(penalty, labels)
     degrees: list[Tensor] = []
     run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
+        if not torch.is_grad_enabled():  # for a metric, say
+            return run(*arguments, **keywords)
         at = _choose_layer(penalty, model, arguments, keywords)
         outputs, degree = penalty.joined(
             run, model, arguments, keywords, labels, at=at, unlabeled=unlabeled, teacher=teacher

@@ -252,13 +252,14 @@ def _check_not_packed(given: list[Any]) -> None:
 def _with_logits(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return a forward function that gives TRL, which asks for no logits, what it computes from them."""
 
-    def run(*arguments: Any, fused_lm_head: bool = False, **keywords: Any) -> Any:
-        if not fused_lm_head:
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        if not torch.is_grad_enabled() or not keywords.get("fused_lm_head"):
             return forward(*arguments, **keywords)
         from trl.trainer.utils import FusedCausalLMOutput
 
-        labels = keywords.pop("labels")[:, 1:]
-        outputs = forward(*arguments, **keywords)
+        labels = keywords["labels"][:, 1:]
+        rest = {name: given for name, given in keywords.items() if name not in {"labels", "fused_lm_head"}}
+        outputs = forward(*arguments, **rest)
         known = labels != IGNORED
         logits = outputs.logits[:, :-1][known]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
