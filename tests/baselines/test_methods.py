@@ -32,6 +32,7 @@ SETTINGS = {
     "regmixup": {"classes": 4},
     "embedding-mixup": {"classes": 4, "alpha": 0.2, "at": "1"},
     "manifold-mixup": {"classes": 4, "alpha": 0.2, "at": [None, "0", "1"]},
+    "neftune": {"alpha": 0.2, "at": "1"},
     "r3f": {"noise": 0.1},
     "ed": {"weight": 0.1},
 }
@@ -75,8 +76,8 @@ def weights(model):
 
 
 def test_the_names():
-    expected = ["plain", "mixup", "cutmix", "regmixup", "embedding-mixup", "manifold-mixup", "sam", "asam"]
-    assert names() == [*expected, "jacobian", "rdrop", "r3f", "ed"]
+    expected = ["plain", "mixup", "cutmix", "regmixup", "embedding-mixup", "manifold-mixup", "neftune"]
+    assert names() == [*expected, "sam", "asam", "jacobian", "rdrop", "r3f", "ed"]
 
 
 @pytest.mark.parametrize("name", [*names(), *JOINED])
@@ -271,6 +272,8 @@ def test_a_method_can_be_read_and_copied(name):
         ("manifold-mixup", {"at": [3]}, TypeError, "at=3 must be the name of a layer or a module"),
         ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("regmixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
+        ("neftune+ed", {}, ValueError, "joins 'neftune' and 'ed', which both act on the loss"),
+        ("neftune", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("rdrop+ed", {}, ValueError, "joins 'rdrop' and 'ed', which both act on the loss"),
         ("rdrop", {"alpha": 1.0}, TypeError, "'alpha' is not a setting of method 'rdrop'. It has none"),
         ("r3f", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),

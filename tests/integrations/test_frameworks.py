@@ -16,7 +16,7 @@ from tests.models import mlp
 
 def named(name, package, **attributes):
     """Return a module whose class has this name and comes from this package."""
-    return type(name, (nn.Module,), {"__module__": f"{package}.models", **attributes})()
+    return type(name, (nn.Module,), {"__module__": f"{package}.models", "config": None, **attributes})()
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_own_losses_go_by_the_name_and_the_package_of_a_class(name, package, lea
     framework, adapted = framework_of(module), named("PeftModel", "peft", get_base_model=lambda _: module)
     assert framework.leaves_out_ignored(module, Y) is leaves_out
     assert not framework.leaves_out_ignored(module, X)
-    assert framework.shifts_labels(module) is shifts
+    assert (framework.language_model(module) is not None) is shifts
     assert framework_of(adapted).base_model(adapted) is framework.base_model(module) is module
 
 
 def test_a_plain_function_has_no_framework():
     assert as_module(lambda x: x) is None
-    assert not framework_of(None).shifts_labels(None)
+    assert framework_of(None).language_model(None) is None
 
 
 def test_a_module_of_fabric_goes_by_its_own_layers():

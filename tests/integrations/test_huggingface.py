@@ -381,16 +381,10 @@ def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=32))
 
 
-def test_labels_of_the_next_position_are_no_anchors(tmp_path):
-    penalty, batch = Penalty(at="model.embed_tokens", anchor="labels"), tokens(labels=tokens()["input_ids"])
-    with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
-        penalty(llama(), batch)
-    with pytest.raises(ValueError, match="LlamaForCausalLM compares each output with the label of the next position"):
-        penalty(llama(), tokens(), batch["labels"])
-    soft = torch.rand(*batch["labels"].shape, 30).softmax(-1)  # made for the outputs, such as those of another model
-    assert penalty(llama(), tokens(), soft)[1].isfinite()
-    with pytest.raises(ValueError, match="the label of the next position"):
-        trainer_for(llama(), batch, penalty, tmp_path)
+def test_soft_labels_of_a_language_model_are_where_its_outputs_are():
+    penalty, batch = Penalty(at="model.embed_tokens", anchor="labels"), tokens()
+    soft = torch.rand(*batch["input_ids"].shape, 30).softmax(-1)  # such as those of another model
+    assert penalty(llama(), batch, soft)[1].isfinite()
 
 
 def test_a_language_models_own_outputs_are_anchors():
@@ -405,16 +399,16 @@ def test_a_language_models_own_outputs_are_anchors():
 def test_a_language_models_loss_is_counted_by_tokens_and_the_penalty_by_batches(tmp_path, neighbors):
     """Here transformers passes num_items_in_batch: the parts' losses are shares of the whole."""
 
-    labels = tokens()["input_ids"].clone()
-    labels[:5, 3:] = -100  # the parts hold unequal numbers of tokens
+    batch = {"input_ids": tokens()["input_ids"], "labels": tokens()["input_ids"].clone()}
+    batch["labels"][[0, 2, 4], 3:] = -100  # the parts hold unequal numbers of tokens; their paths have all positions
     penalty = Penalty(at="model.embed_tokens", sampling="chebyshev")
     large, parts, plain = llama(), llama(), llama()
-    train(large, tokens(labels=labels), penalty, tmp_path)
-    train(parts, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4)
+    train(large, batch, penalty, tmp_path)
+    train(parts, batch, penalty, tmp_path, batch_size=4, accumulated=4)
     assert_same_weights(parts, large)
     weightless = llama()
-    train(weightless, tokens(labels=labels), penalty, tmp_path, batch_size=4, accumulated=4, weight=0.0)
-    train(plain, tokens(labels=labels), None, tmp_path, batch_size=4, accumulated=4)
+    train(weightless, batch, penalty, tmp_path, batch_size=4, accumulated=4, weight=0.0)
+    train(plain, batch, None, tmp_path, batch_size=4, accumulated=4)
     assert_same_weights(weightless, plain)
 
 

@@ -1,11 +1,21 @@
 """What the library asks about the models of other frameworks. The answers come from :mod:`effdeg.integrations`."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """How a causal language model is called. Its output at each position is compared with the label of the next."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)  # of every call, such as to keep no cache
+    last_only: Mapping[str, Any] = field(default_factory=dict)  # of a call for the last position's logits alone
+    takes_positions: bool = False  # whether it takes ``position_ids``
+    padding: int = 0  # the token that fills up shorter sequences
 
 
 @dataclass(frozen=True)
@@ -18,8 +28,8 @@ class Framework:
     base_model: Callable[[Any], Any] = lambda module: module
     # Returns whether a model's own loss, for such labels, is cross entropy that leaves out the label -100.
     leaves_out_ignored: "Callable[[Any, Tensor], bool]" = lambda _, __: False
-    # Returns whether a model compares its output at each position with the label of the next.
-    shifts_labels: Callable[[Any], bool] = lambda _: False
+    # Returns how a causal language model is called; None for any other model.
+    language_model: Callable[[Any], LanguageModel | None] = lambda _: None
 
 
 _PLAIN = Framework()

@@ -49,9 +49,21 @@ class ModelRunner:
             with torch.no_grad():
                 self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
         self._watch: Watch = nullcontext()
+        self._adapt: Callable[[Callable[[Tree], Any], Tree], Any] | None = None
+
+    def adapted(self, adapt: Callable[[Callable[[Tree], Any], Tree], Any]) -> "ModelRunner":
+        """Return a runner of the same model that calls it through a function of the call and the inputs."""
+        runner = copy.copy(self)
+        runner._adapt = adapt
+        return runner
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
+        if self._adapt is not None:
+            return self._adapt(lambda changed: self._call(changed, weights), inputs)
+        return self._call(inputs, weights)
+
+    def _call(self, inputs: Tree, weights: Mapping[str, Tensor] | None) -> Any:
         arguments, keywords = as_arguments(inputs)
         replaced = {**(self._weights or {}), **(weights or {})}
         with self._watch:

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-from effdeg._adapters.frameworks import framework_of
+from effdeg._adapters.frameworks import LanguageModel, framework_of
 from effdeg._utils.checks import shorten, suggest
 from effdeg._utils.threads import SharedContext, in_this_thread
 
@@ -48,6 +48,14 @@ def base_model(model: object) -> Any:
     module = as_module(model)
     sharded = getattr(module, "_fsdp_wrapped_module", None)
     return framework_of(module).base_model(module) if sharded is None else base_model(sharded)
+
+
+def find_language_model(model: object) -> LanguageModel | None:
+    """Return how a model is called if it is a causal language model, within wrappers too; else None."""
+    if as_module(model) is None:
+        return None
+    base = base_model(model)
+    return framework_of(base).language_model(base)
 
 
 def named_layers(model: object) -> dict[str, nn.Module]:

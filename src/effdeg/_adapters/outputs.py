@@ -22,6 +22,9 @@ changes the effective degree by about as little."""
 _ENOUGH = 64
 """This many outputs that are all between 0 and 1 are probabilities; fewer may be the logits of a new network."""
 
+_LOOKED_AT = 2**22
+"""This many outputs are looked at to find what they are."""
+
 _FEATURES = {"last_hidden_state", "hidden_states", "encoder_last_hidden_state", "pooler_output"}
 """The names of outputs of Hugging Face's models without a head."""
 
@@ -62,12 +65,18 @@ class OutputReader:
         picked = _pick(returned, self._output, (points,))
         values = _transform(picked, self._output, (points,))
         if points > self._checked:
-            _check_no_probabilities(picked.tensor, self._output)
-            _warn_of_rounded_logits(picked.tensor, self._output)
+            looked = _first_rows(picked.tensor)
+            _check_no_probabilities(looked, self._output)
+            _warn_of_rounded_logits(looked, self._output)
             self._checked = points
-            dtype = str(_find_precision(picked.tensor)).removeprefix("torch.")
+            dtype = str(_find_precision(looked)).removeprefix("torch.")
             self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
         return values.reshape(len(values), -1)
+
+
+def _first_rows(values: Tensor) -> Tensor:
+    """Return as many rows of outputs as can be looked at in little time."""
+    return values[: max(1, _LOOKED_AT * len(values) // max(1, values.numel()))]
 
 
 def _find_precision(values: Tensor) -> torch.dtype:
@@ -155,6 +164,11 @@ def shaped_values(
         check_plain(f"the {whose}'s outputs", picked.tensor)
         _check_no_probabilities(picked.tensor, output, whose)
     return values
+
+
+def pick_tensor(returned: Any, points: int) -> Tensor:
+    """Return the tensor of a model's output that is fitted, as the model returned it."""
+    return _pick(returned, "softmax", (points,)).tensor
 
 
 def softmax_axis_error(shape: torch.Size, code: str = "returned") -> ValueError:

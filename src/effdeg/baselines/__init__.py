@@ -4,8 +4,8 @@
 on the examples as well, and :class:`ICT` mixes examples without labels. :class:`Consistency`, :class:`UDA` and
 :class:`FixMatch` compare these with their changed copies. :class:`SAM` and :class:`ASAM` look for flat
 minima. :class:`JacobianPenalty` penalizes the derivatives with respect to the inputs, :class:`RDrop` how outputs depend
-on dropout, and :class:`R3F` how they depend on noise. :func:`method` returns any of them by name, for one training
-loop, except for those that need examples without labels.
+on dropout, and :class:`R3F` how they depend on noise; :class:`NEFTune` adds noise to embeddings. :func:`method` returns
+any of them by name, for one training loop, except for those that need examples without labels.
 """
 
 from effdeg.baselines._consistency import UDA, Consistency, FixMatch
@@ -16,6 +16,7 @@ from effdeg.baselines._jacobian import JacobianPenalty
 from effdeg.baselines._manifold_mixup import manifold_mixup
 from effdeg.baselines._methods import Method, method, names
 from effdeg.baselines._mixup import mixup
+from effdeg.baselines._neftune import NEFTune
 from effdeg.baselines._r3f import R3F
 from effdeg.baselines._rdrop import RDrop
 from effdeg.baselines._regmixup import RegMixup
@@ -31,6 +32,7 @@ __all__ = [
     "FixMatch",
     "JacobianPenalty",
     "Method",
+    "NEFTune",
     "RDrop",
     "RegMixup",
     "cutmix",

@@ -19,6 +19,7 @@ from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._jacobian import JacobianPenalty
 from effdeg.baselines._manifold_mixup import check_layers, manifold_mixup
 from effdeg.baselines._mixup import check_alpha, check_classes, mixup
+from effdeg.baselines._neftune import NEFTune
 from effdeg.baselines._r3f import R3F
 from effdeg.baselines._rdrop import RDrop
 from effdeg.baselines._regmixup import RegMixup
@@ -42,7 +43,7 @@ class Method:
         settings: The settings that were given.
         weight: The weight of the penalty, unless :meth:`loss` is given another.
         mix: Mixes a batch and its labels.
-        run: Runs a model on a batch that is mixed inside the model, and mixes the labels.
+        run: Runs a model on a batch that is changed inside the model, and mixes the labels if it is mixed.
         penalty: Runs a model and returns its output, a penalty, and the labels of this output if they differ from y.
         wrap: Creates an optimizer around another.
     """
@@ -128,7 +129,8 @@ class _Part:
     def build(self, settings: dict[str, Any]) -> Callable[..., Any]:
         """Return what fills the slot, with the settings that belong to it."""
         own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
-        return self.function(**own) if self.slot == "penalty" else partial(self.function, **own)
+        made_now = self.slot == "penalty" or (self.slot == "run" and isinstance(self.function, type))
+        return self.function(**own) if made_now else partial(self.function, **own)
 
 
 _PARTS = {
@@ -137,6 +139,7 @@ _PARTS = {
     "regmixup": _Part(RegMixup, "penalty", ("the loss",), weight=1.0),
     "embedding-mixup": _Part(embedding_mixup, "run", ("the batch", "the loss")),
     "manifold-mixup": _Part(manifold_mixup, "run", ("the batch", "the loss")),
+    "neftune": _Part(NEFTune, "run", ("the batch", "the loss")),
     "sam": _Part(SAM, "wrap", ("the optimizer",)),
     "asam": _Part(ASAM, "wrap", ("the optimizer",)),
     "jacobian": _Part(JacobianPenalty, "penalty", ("the loss",), weight=0.01),
@@ -162,7 +165,7 @@ def names() -> list[str]:
     Example:
         >>> from effdeg.baselines import names
         >>> [name for name in names() if "mix" not in name]
-        ['plain', 'sam', 'asam', 'jacobian', 'rdrop', 'r3f', 'ed']
+        ['plain', 'neftune', 'sam', 'asam', 'jacobian', 'rdrop', 'r3f', 'ed']
     """
     return ["plain", *_PARTS]
 
@@ -170,11 +173,11 @@ def names() -> list[str]:
 def method(name: str, *, weight: float | None = None, **settings: Any) -> Method:
     """Return a regularization method by its name; another can replace it without changing the training loop.
 
-    The methods are ``plain`` (does nothing), ``mixup`` and ``cutmix`` (act on the batch), ``embedding-mixup`` and
-    ``manifold-mixup`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), ``regmixup`` (the loss, with
-    weight 1), ``jacobian`` (the loss, with weight 0.01), ``rdrop`` (the loss, with weight 0.5), ``r3f`` (the loss, with
-    weight 1) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty` with labels anchored. Settings are those of
-    the function or class of the method.
+    The methods are ``plain`` (does nothing), ``mixup`` and ``cutmix`` (act on the batch), ``embedding-mixup``,
+    ``manifold-mixup`` and ``neftune`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), ``regmixup`` (the
+    loss, with weight 1), ``jacobian`` (the loss, with weight 0.01), ``rdrop`` (the loss, with weight 0.5), ``r3f`` (the
+    loss, with weight 1) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty` with labels anchored. Settings
+    are those of the function or class of the method.
 
     With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` or ``cutmix`` stays the same;
     the pairs and directions of penalties, dropout and mixing within the loss are drawn anew in the second pass.

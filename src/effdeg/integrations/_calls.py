@@ -72,15 +72,17 @@ def join_calls(
     """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
-    Where the penalty names no layer and the batch is token ids, paths lie at the model's embeddings. Unlabeled examples
-    and a teacher are as in a call of the penalty. ``batch`` is what the labels are of: the model must get its examples
-    in the same order.
+    Calls without gradients are left as they are. Where the penalty names no layer and the batch is token ids, paths lie
+    at the model's embeddings. Unlabeled examples and a teacher are as in a call of the penalty. ``batch`` is what the
+    labels are of: the model must get its examples in the same order.
     """
     _check_labels(penalty, labels)
     degrees: list[Tensor] = []
     run = model.forward
 
     def forward(*arguments: Any, **keywords: Any) -> Any:
+        if not torch.is_grad_enabled():  # for a metric, say
+            return run(*arguments, **keywords)
         if penalty.settings.anchor == "labels":
             _check_order(batch, (arguments, keywords), lambda leaf: penalty._may_look(leaf, model))
         at = _choose_layer(penalty, model, arguments, keywords)

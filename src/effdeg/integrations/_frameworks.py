@@ -1,8 +1,9 @@
 """What the library must know about models of Hugging Face and Lightning Fabric, without importing either."""
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
-from effdeg._adapters.frameworks import Framework, class_of, register
+from effdeg._adapters.frameworks import Framework, LanguageModel, class_of, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,13 +22,25 @@ def leaves_out_ignored(module: Any, labels: "Tensor") -> bool:
     return classes and name.endswith(("ForSequenceClassification", "ForImageClassification"))
 
 
-def shifts_labels(module: Any) -> bool:
-    """Return whether a model of transformers compares its output at each position with the label of the next."""
-    name = class_of(module).__name__
-    return name.endswith(_SHIFTING) and not name.startswith(("XLNet", "XLM", "Flaubert"))
+def describe_language_model(module: Any) -> LanguageModel | None:
+    """Return how a model of transformers is called that compares each output with the label of the next position."""
+    kind: Any = class_of(module)
+    name = kind.__name__
+    if not name.endswith(_SHIFTING) or name.startswith(("XLNet", "XLM", "Flaubert")):
+        return None
+    known = inspect.signature(kind.forward).parameters
+    config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
+    padding = (getattr(config, token, None) for token in ("pad_token_id", "eos_token_id"))
+    return LanguageModel(
+        options={"use_cache": False} if "use_cache" in known else {},
+        last_only={"logits_to_keep": 1} if "logits_to_keep" in known else {},
+        takes_positions="position_ids" in known,
+        # A model may have several tokens that end a text.
+        padding=next((token for token in padding if isinstance(token, int) and token >= 0), 0),
+    )
 
 
-register("transformers", Framework(leaves_out_ignored=leaves_out_ignored, shifts_labels=shifts_labels))
+register("transformers", Framework(leaves_out_ignored=leaves_out_ignored, language_model=describe_language_model))
 register("peft", Framework(base_model=lambda module: getattr(module, "get_base_model", lambda: module)()))
 for _package in ("lightning", "lightning_fabric"):
     register(_package, Framework(unwrap=lambda module: getattr(module, "_forward_module", None)))

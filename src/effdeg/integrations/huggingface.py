@@ -1,17 +1,18 @@
 """Hugging Face: a ``Trainer`` with the penalty, and a callback that tracks the effective degree."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from effdeg._adapters.frameworks import class_of
+from effdeg._adapters.labels import IGNORED
 from effdeg._adapters.layers import base_model, find_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.imports import describe_install
 from effdeg.integrations._calls import check_parts, get_only, join_calls, replace_attribute, weight_at
-from effdeg.integrations._frameworks import shifts_labels
 from effdeg.measuring import measure
 from effdeg.measuring._estimator import check_measurable
 from effdeg.train._batch import OwnLossError
@@ -19,63 +20,17 @@ from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule, as_schedule
 
 try:
-    from transformers import Trainer, TrainerCallback
+    from transformers import Trainer, TrainerCallback, TrainingArguments
     from transformers.loss.loss_utils import ForSequenceClassificationLoss
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"this needs transformers: {describe_install('huggingface')}") from error
 
 
-class PenaltyTrainer(Trainer):  # type: ignore[misc]
-    """A ``Trainer`` that adds the penalty to the loss.
+_Base: Any = object  # some Trainer
 
-    The reported ``loss`` stays the task's own, so that runs with and without the penalty can be compared; the penalty
-    and its weight are logged next to it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
-    accumulation the penalty is the mean over the accumulated batches, however the task's loss is reduced.
 
-    For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
-    ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
-    these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
-    effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
-
-    A model that computes its own loss sees the batch and the points; integer class labels of the points are set to
-    -100, which the loss ignores. Where labels are numbers (regression, or several labels per example), the
-    ``…ForSequenceClassification`` models of transformers run without them, and the same loss is computed here. Other
-    models with such labels need a ``compute_loss_func``.
-
-    Examples without labels come from the ``data_collator``: an entry ``unlabeled`` of its batches is a mapping like the
-    batch itself without labels, padded to the same length, and goes to the penalty, not to the model.
-
-    Args:
-        *arguments: As for ``Trainer``.
-        penalty: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a layer
-            with ``at``: in BERT and its relatives at those of words, positions and types together, in models that add
-            positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
-            ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
-        weight: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
-        teacher: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An
-            average of the model is updated in ``on_step_end`` of a callback.
-        **options: As for ``Trainer``.
-
-    Raises:
-        TypeError: If ``penalty`` is no :class:`effdeg.Penalty`, the weight is neither a number nor a function, or the
-            teacher cannot be called.
-        ValueError: If the weight is negative or not finite, or labels are to be anchored and the model compares each
-            output with the label of the next position; in a step, if the model computes its own loss and cannot ignore
-            the points.
-        RuntimeError: In a step, if the model is not called exactly once.
-
-    Example:
-        >>> import tempfile, torch, transformers, effdeg
-        >>> from effdeg.integrations.huggingface import PenaltyTrainer
-        >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
-        >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
-        >>> penalty = effdeg.Penalty(anchor="labels")  # for token ids at="bert.embeddings"
-        >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, weight=0.5)
-        >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
-        >>> trainer.compute_loss(model.train(), batch).shape
-        torch.Size([])
-    """
+class _WithPenalty(_Base):  # type: ignore[misc]
+    """The methods that :func:`with_penalty` puts in front of those of a trainer."""
 
     def __init__(
         self,
@@ -86,15 +41,11 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         check_parts(penalty, teacher=teacher)
+        _check_not_packed([*arguments, *options.values()])
         self.penalty, self.weight = penalty, as_schedule(weight)
         self.teacher = teacher
         super().__init__(*arguments, **options)
         inner = base_model(self.accelerator.unwrap_model(self.model))
-        if penalty.settings.anchor == "labels" and shifts_labels(inner):
-            raise ValueError(
-                "anchor='labels' puts labels where the outputs are, but this model compares each output with the "
-                "label of the next position. Use anchor='self' or anchor=None."
-            )
         if self.compute_loss_func is None and "Classification" in type(inner).__name__:
             # If these losses were summed, they would grow with accumulation, and the penalty would not.
             self.model_accepts_loss_kwargs = False
@@ -119,7 +70,8 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
             else:
-                loss, outputs = self._compute_trainer_loss(model, inputs, **rest)
+                with replace_attribute(model, "forward", _with_logits(model.forward)):
+                    loss, outputs = self._compute_trainer_loss(model, inputs, **rest)
         self._degree = get_only(degrees, "the model")
         return (loss, outputs) if return_outputs else loss
 
@@ -173,12 +125,85 @@ class PenaltyTrainer(Trainer):  # type: ignore[misc]
     def _take_penalty(self) -> Tensor:
         degree, self._degree = self._degree, None
         if degree is None:
-            raise RuntimeError("compute_loss was overridden without calling PenaltyTrainer's: there is no penalty.")
+            raise RuntimeError("compute_loss was overridden without calling that of with_penalty: there is no penalty.")
         seen = degree.detach().float()
         self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
         self._count_of_degrees += 1
         weighted: Tensor = weight_at(self.weight, self.state.global_step) * degree
         return weighted
+
+
+@cache
+def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
+    """Return a subclass of a trainer that adds the penalty to the loss; :class:`PenaltyTrainer` is that of ``Trainer``.
+
+    The trainer may be TRL's ``SFTTrainer``, ``Seq2SeqTrainer`` or your own, if it calls the model once in a step.
+    Objects of the class are made as before, with the arguments ``penalty``, ``weight`` and ``teacher`` by name:
+
+    - **penalty**: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a
+      layer with ``at``: in BERT and its relatives at those of words, positions and types together, in models that add
+      positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
+      ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
+    - **weight**: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
+    - **teacher**: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An average
+      of the model is updated in ``on_step_end`` of a callback.
+
+    The reported ``loss`` stays the task's own, so that runs with and without the penalty can be compared; the penalty
+    and its weight are logged next to it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
+    accumulation the penalty is the mean over the accumulated batches, however the task's loss is reduced.
+
+    For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
+    ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
+    these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
+    effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
+
+    A model that computes its own loss sees the batch and the points; integer class labels of the points are set to
+    -100, which the loss ignores. Where labels are numbers (regression, or several labels per example), the
+    ``…ForSequenceClassification`` models of transformers run without them, and the same loss is computed here. Other
+    models with such labels need a ``compute_loss_func``.
+
+    Examples without labels come from the ``data_collator``: an entry ``unlabeled`` of its batches is a mapping like the
+    batch itself without labels, padded to the same length, and goes to the penalty, not to the model.
+
+    TRL's trainers compute the loss without logits. With the penalty the logits exist, which takes more memory. Packed
+    sequences (``packing``, ``padding_free``) are refused.
+
+    Args:
+        trainer: ``transformers.Trainer`` or a subclass.
+
+    Returns:
+        The class, the same one each time.
+
+    Raises:
+        TypeError: If this is no class of trainers. When an object is made, if ``penalty`` is no
+            :class:`effdeg.Penalty`, the weight is neither a number nor a function, or the teacher cannot be called.
+        ValueError: If the weight is negative or not finite, or sequences are packed; in a step, if the model computes
+            its own loss and cannot ignore the points.
+        RuntimeError: In a step, if the model is not called exactly once.
+
+    Example:
+        >>> import tempfile, torch, transformers, effdeg
+        >>> from effdeg.integrations.huggingface import PenaltyTrainer, with_penalty
+        >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
+        >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
+        >>> penalty = effdeg.Penalty(anchor="labels")  # for token ids at="bert.embeddings"
+        >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, weight=0.5)
+        >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
+        >>> trainer.compute_loss(model.train(), batch).shape
+        torch.Size([])
+        >>> with_penalty(transformers.Seq2SeqTrainer)  # or trl.SFTTrainer
+        <class 'effdeg.integrations.huggingface.PenaltySeq2SeqTrainer'>
+    """
+    if not (isinstance(trainer, type) and issubclass(trainer, Trainer)):
+        raise TypeError(f"with_penalty({trainer!r}) needs a class: transformers.Trainer or a subclass of it.")
+    if issubclass(trainer, _WithPenalty):
+        return trainer
+    own = {"__doc__": f"A ``{trainer.__name__}`` that adds the penalty to the loss: see :func:`with_penalty`."}
+    return type(f"Penalty{trainer.__name__}", (_WithPenalty, trainer), {**own, "__module__": __name__})
+
+
+PenaltyTrainer = with_penalty(Trainer)
 
 
 class MeasureCallback(TrainerCallback):  # type: ignore[misc]
@@ -216,6 +241,44 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
         if round(state.epoch) % self.every_n_epochs == 0:
             measured = measure(model, self.inputs, **self.settings)
             self.trainer.log({"effective_degree": measured.value, "effective_degree_stderr": measured.stderr})
+
+
+def _check_not_packed(given: list[Any]) -> None:
+    """Raise if a trainer of TRL is to put several sequences into a row, between which there are no paths."""
+    arguments = next((each for each in given if isinstance(each, TrainingArguments)), None)
+    packed = [name for name in ("packing", "padding_free") if getattr(arguments, name, False)]
+    if packed:
+        raise ValueError(f"{packed[0]}=True puts several sequences into one row, but paths join rows. Leave it out.")
+
+
+def _with_logits(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a forward function that gives TRL, which asks for no logits, what it computes from them."""
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        if not torch.is_grad_enabled() or not keywords.get("fused_lm_head"):
+            return forward(*arguments, **keywords)
+        from trl.trainer.utils import FusedCausalLMOutput
+
+        labels = keywords["labels"][:, 1:]
+        rest = {name: given for name, given in keywords.items() if name not in {"labels", "fused_lm_head"}}
+        outputs = forward(*arguments, **rest)
+        known = labels != IGNORED
+        logits = outputs.logits[:, :-1][known]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        tokens = labels[known]
+
+        def scatter(values: Tensor) -> Tensor:
+            return values.new_zeros(known.shape).masked_scatter(known, values)
+
+        return FusedCausalLMOutput(
+            log_probs=scatter(logits.gather(1, tokens[:, None])[:, 0]),
+            entropy=scatter(-(logits.detach().exp() * logits.detach()).sum(-1)),
+            is_top1=scatter(logits.argmax(-1) == tokens),
+            label_mask=known,
+            aux_loss=outputs.get("aux_loss"),
+        )
+
+    return run
 
 
 def _takes_numbers(model: Any, labels: Tensor) -> bool:

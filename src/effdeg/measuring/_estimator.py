@@ -13,6 +13,7 @@ from effdeg._adapters.inference import Model, check_device, check_precision
 from effdeg._adapters.layers import Layer
 from effdeg._adapters.outputs import Output, OutputReader
 from effdeg._adapters.paths import BLOCK, Sampling
+from effdeg._adapters.prompts import read_prompts
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count, check_number, suggest
 from effdeg._utils.device import receive, send
@@ -26,6 +27,9 @@ from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.measuring._measurement import Measurement
 from effdeg.measuring._path_runner import DrawnPaths, open_path_runner, read_and_draw, split_rows
 from effdeg.measuring._record import Settings
+
+FITTED_AT_ONCE = 2**23
+"""Numbers that are fitted at once, which bounds the memory of a fit: more outputs are fitted in parts."""
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
@@ -59,6 +63,25 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     """
     # Fit on the device of the values, unless it has no float64.
     values = values.to("cpu" if values.device.type == "mps" else values.device)
+    outputs = values.shape[-1]
+    width = max(1, FITTED_AT_ONCE * outputs // max(1, values.numel()))
+    if settings.components is not None or width >= outputs:
+        return _summarize_outputs(values, alpha, settings)
+    parts = values.split(width, dim=-1)  # type: ignore[no-untyped-call]
+    tables = [_summarize_outputs(part, alpha, settings) for part in parts]
+    shares = torch.tensor([part.shape[-1] / outputs for part in parts], dtype=torch.float64, device=values.device)
+
+    def combine(name: str) -> Tensor:
+        columns = torch.stack([table[name] for table in tables], dim=-1)
+        return columns.sum(-1) if name in {"missed", "variation"} else columns @ shares
+
+    columns = {name: combine(name) for name in tables[0].widths}
+    # NaN in any part makes the whole row NaN.
+    columns["confidence"] = values.amax(-1).double().mean(-1) + 0 * columns["missed"]
+    return PathTable.of(columns)
+
+
+def _summarize_outputs(values: Tensor, alpha: Tensor, settings: FitSettings) -> PathTable:
     broken = ~values.isfinite().all(-1).all(-1)
     values = values.masked_fill(broken[:, None, None], 0.0)
     alpha = send(alpha, values.device)
@@ -109,6 +132,7 @@ def measure(
     dtype: torch.dtype | None = None,
     damping: float = DAMPING,
     progress: bool | str = False,
+    tokenizer: Any = None,
 ) -> Measurement:
     """Measure the effective degree of a model: how much its outputs bend along straight paths between examples.
 
@@ -128,7 +152,9 @@ def measure(
             not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
             list of ``(input, label)`` examples. Labels are left out of the items of the last four: for images with
             labels pass ``TensorDataset(images, labels)``. A tensor between the inputs and the labels goes to the next
-            parameter of the model's ``forward``, such as a mask.
+            parameter of the model's ``forward``, such as a mask. For a causal language model of transformers: prompts,
+            as texts (with ``tokenizer``), token ids or a tokenizer's output, padded on either side. Paths then lie
+            between embeddings, and the output is that for the token after each prompt.
         paths: The number of paths, or, with ``tolerance``, the largest number.
         nodes: The number of points on each path (the paper's r).
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -152,6 +178,7 @@ def measure(
             ``torch.float32``: rounding looks complex.
         damping: The paper's ε in the fit.
         progress: Show a progress bar; a string is its title.
+        tokenizer: Makes token ids of inputs that are a list of texts, as those of transformers do.
 
     Returns:
         The measurement, with its error bar.
@@ -184,7 +211,8 @@ def measure(
     fit_settings.check_nodes(nodes)
     tolerance = _check_tolerance(tolerance)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
-    read = OutputReader(output)
+    read, widths = OutputReader(output), summary_widths(degree)
+    inputs = read_prompts(inputs, tokenizer, model)
     with (
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(
@@ -194,10 +222,12 @@ def measure(
         ) as update,
     ):
         groups = (
-            (each.blocks, summarize(each.kept.unflatten(0, (-1, nodes)), each.alpha, fit_settings))
-            for each in runner.run(read, update=update)
+            (each.blocks, PathTable(each.kept, widths))
+            for each in runner.run(
+                read, update=update, reduce=lambda values, alpha: summarize(values, alpha, fit_settings).rows
+            )
         )
-        table = collect(groups, runner.drawn, summary_widths(degree), tolerance=tolerance, update=update)
+        table = collect(groups, runner.drawn, widths, tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
     settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
@@ -219,7 +249,7 @@ def check_measurable(inputs: Any, settings: Mapping[str, Any]) -> Examples:
     _check_tolerance(settings.get("tolerance"))
     check_device(settings.get("device"))
     check_precision(settings.get("dtype"))
-    return read_and_draw(inputs, paths)[0]
+    return read_and_draw(read_prompts(inputs, settings.get("tokenizer")), paths)[0]
 
 
 def _check_tolerance(tolerance: float | None) -> float | None:

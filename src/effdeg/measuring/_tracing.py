@@ -11,6 +11,7 @@ from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import Layer
 from effdeg._adapters.outputs import Output, OutputReader, as_values
 from effdeg._adapters.paths import BLOCK, FIXED, Sampling
+from effdeg._adapters.prompts import read_prompts
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.distributed import rank_and_size, union_over_ranks
 from effdeg._utils.progress import progress_bar
@@ -131,6 +132,7 @@ def trace(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     progress: bool = False,
+    tokenizer: Any = None,
 ) -> Trace:
     """Run a model along paths and keep its outputs, so that many fits share the same forward passes.
 
@@ -152,6 +154,7 @@ def trace(
         torch.Size([500, 3])
     """
     path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
+    inputs = read_prompts(inputs, tokenizer, model)
     with (
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(f"outputs of {runner.model}", paths, enabled=progress and rank_and_size()[0] == 0) as update,

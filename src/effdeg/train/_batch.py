@@ -194,11 +194,11 @@ class TrainingBatch:
                 "them out of x, give them as y, and compute the loss from the outputs. If the model needs them for "
                 "something else, wrap it in a function that takes them under another name."
             )
-        if tokens and framework.shifts_labels(base):
+        if tokens and framework.language_model(base) is not None:
             raise ValueError(
                 f"anchor='labels' puts labels where the outputs are, but {type(base).__name__} compares each "
-                "output with the label of the next position, so that tokens are not its labels. Use anchor='self' or "
-                "anchor=None."
+                "output with the label of the next position. That is known for token ids and output='softmax'; "
+                "otherwise use anchor='self' or anchor=None."
             )
 
 

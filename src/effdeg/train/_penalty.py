@@ -13,8 +13,8 @@ from effdeg._adapters.checked import CheckedModels
 from effdeg._adapters.examples import as_arguments, count_examples, is_plain_tuple
 from effdeg._adapters.inference import check_has_values
 from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
-from effdeg._adapters.layers import Layer, as_module
-from effdeg._adapters.outputs import Output, shaped_values
+from effdeg._adapters.layers import Layer, as_module, find_embeddings
+from effdeg._adapters.outputs import Output, pick_tensor, shaped_values
 from effdeg._adapters.partners import name_partners
 from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
@@ -28,6 +28,7 @@ from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
 from effdeg.train._copies import Change
 from effdeg.train._joined import run_joined
+from effdeg.train._language import Sequences, as_language_model
 from effdeg.train._points import Points, draw_points
 from effdeg.train._settings import TRAINING_DAMPING, Anchor, BatchNorm, PenaltySettings
 
@@ -86,8 +87,12 @@ class Penalty(nn.Module):
             of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
             Where there are fewer, all are used, as by :func:`effdeg.measure`.
+        top: The number of tokens whose probabilities are fitted at each position of a causal language model: those of
+            the labels and the most likely ones; all others are one more output. The degree is the mean over these
+            outputs, so it becomes smaller as ``top`` grows.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
+            For the token ids of a causal language model of transformers it is the embeddings by default.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
             statistics, including the running ones; this costs nothing. ``"frozen"``: they see only the batch, and the
             points are normalized with its statistics; this costs one more pass over the activations of each such layer.
@@ -136,6 +141,7 @@ class Penalty(nn.Module):
         weights: Weights = "degree",
         output: Output = "softmax",
         components: int | None = None,
+        top: int = 64,
         normalized: bool = False,
         at: Layer | None = None,
         batchnorm: BatchNorm = "joint",
@@ -156,6 +162,7 @@ class Penalty(nn.Module):
             weights=weights,
             output=output,
             components=components,
+            top=top,
             normalized=normalized,
             at=at,
             batchnorm=batchnorm,
@@ -282,11 +289,18 @@ class Penalty(nn.Module):
         check_has_values(model)
         named = name_arguments(arguments, model)
         batch = TrainingBatch.of_call(named, keywords, y)
-        batch.check_model_labels(model, anchored=self.settings.anchor == "labels")
+        language = as_language_model(batch, model, self.settings)
+        batch.check_model_labels(model, anchored=self.settings.anchor == "labels" and language is None)
+        if language is not None:
+            at, keywords = at or find_embeddings(model), {**language.options, **keywords}
+            batch = TrainingBatch.of_call(named, keywords, y)
         if unlabeled is not None:
             more, keywords_of_more = as_arguments(unlabeled)
             batch = batch.append((name_arguments(more, model), keywords_of_more))
         self._check(batch, model, at)
+        sequences = None
+        if language is not None:
+            sequences = Sequences.of(batch, look=model not in self._checked_models)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
@@ -306,7 +320,10 @@ class Penalty(nn.Module):
             of_teacher, its_keywords = batch.take_for_teacher(self.settings.anchor)
             ends = run_teacher(teacher, tuple(of_teacher.values()), its_keywords)
         outputs = points.first_rows(returned)
-        degree = self._fit(returned, points, points.total, ends=ends, model=model, teacher=teacher)
+        if sequences is None:
+            degree = self._fit(returned, points, points.total, ends=ends, model=model, teacher=teacher)
+        else:
+            degree = self._fit_sequences(returned, points, sequences, ends=ends, model=model)
         _check_trains(degree, model)
         return outputs, degree
 
@@ -458,14 +475,32 @@ class Penalty(nn.Module):
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
         if look:
             self._checked_models.add(model)
+        return self._degree(along, points.alpha, look=look)
+
+    def _fit_sequences(
+        self, returned: Any, points: Points, sequences: Sequences, *, ends: Any, model: object
+    ) -> Tensor:
+        """Return the degree of a causal language model: the mean over the positions of all paths that count."""
+        look = is_readable(points.alpha) and model not in self._checked_models
+        along, alpha = sequences.values(returned, points, self.settings, ends=ends, look=look)
+        if look:
+            self._checked_models.add(model)
+        if points.unlabeled:
+            logits = pick_tensor(returned, points.total)
+            self._collapse.look(logits[points.batch : points.examples].flatten(1))
+        return self._degree(along, alpha, look=False) if len(along) else along.sum()
+
+    def _degree(self, along: Tensor, alpha: Tensor, *, look: bool) -> Tensor:
+        """Return the mean degree of the values along paths."""
+        settings = self.settings
         components = settings.count_components(along.shape[-1])
         if components is not None:
             along = drop_noise(project(along, components), along)
-        coefficients = fit(along, points.alpha, settings.degree, settings.basis, settings.damping)
+        coefficients = fit(along, alpha, settings.degree, settings.basis, settings.damping)
         degrees = effective_degree(coefficients, normalized=settings.normalized, weights=settings.weights)
         # Probabilities are never far from zero.
         if look and settings.damping > 0 and settings.output not in ("softmax", "sigmoid"):
-            self._warn_of_offset(along.detach(), points.alpha, float(effective_degree(coefficients.detach()).mean()))
+            self._warn_of_offset(along.detach(), alpha, float(effective_degree(coefficients.detach()).mean()))
         if components is not None and settings.normalized:
             degrees = degrees / share_of_components(along)
         return degrees.mean()
@@ -481,7 +516,7 @@ class Penalty(nn.Module):
                 f"the outputs (about {float(constant.abs().mean()):.2g}) are far from zero for how little they vary, "
                 f"which the damped fit counts: about {counted:.2g} of the degree, {degree:.2g}. Subtract their mean in "
                 "output=…, or use damping=0.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def extra_repr(self) -> str:

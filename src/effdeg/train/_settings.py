@@ -39,6 +39,7 @@ class PenaltySettings(NodeSettings, FitSettings):
     anchor: Anchor | None
     end_gradients: bool
     weights: Weights
+    top: int
     normalized: bool
     batchnorm: BatchNorm
     partners: Any
@@ -52,6 +53,7 @@ class PenaltySettings(NodeSettings, FitSettings):
         check_count("nodes", self.nodes, least=2)
         NodeSettings.__post_init__(self)
         FitSettings.__post_init__(self)
+        check_count("top", self.top, least=2)  # the labels of both ends
         self._check_anchor()
         self.check_nodes(self.nodes)
         object.__setattr__(self, "weights", check_degree_weights(self.weights, self.degree))

@@ -1,0 +1,104 @@
+"""Prompts of causal language models: read as token ids, aligned at their ends, and run for the next token."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from effdeg._adapters.examples import LABELS, Examples
+from effdeg._adapters.frameworks import LanguageModel
+from effdeg._adapters.layers import find_language_model
+from effdeg._utils.tree import Tree
+
+_KNOWN = {"input_ids", "attention_mask"}
+
+
+def read_prompts(inputs: Any, tokenizer: Any, model: object = None) -> Any:
+    """Return texts, or lists of token ids for a causal language model, as padded tensors; anything else as it is.
+
+    Raises:
+        TypeError: If there is a tokenizer and the inputs are no list of texts.
+    """
+    if isinstance(inputs, Examples):  # read before
+        return inputs
+    if tokenizer is not None:
+        if not isinstance(inputs, list | tuple) or not all(isinstance(text, str) for text in inputs):
+            raise TypeError(f"tokenizer= is for a list of texts, but inputs are of type {type(inputs).__name__}.")
+        tokens = tokenizer(list(inputs))
+        if getattr(tokenizer, "pad_token_id", None) is not None:
+            return dict(tokenizer.pad(tokens, return_tensors="pt"))
+        padding = getattr(tokenizer, "eos_token_id", None)
+        return _pad(tokens["input_ids"], tokens.get("attention_mask"), padding or 0)
+    language = find_language_model(model) if model is not None else None
+    if language is None:
+        return inputs
+    if isinstance(inputs, Mapping) and isinstance(inputs.get("input_ids"), list) and inputs.keys() <= _KNOWN:
+        return _pad(inputs["input_ids"], inputs.get("attention_mask"), language.padding)
+    if isinstance(inputs, list) and inputs and all(map(_is_ids, inputs)):
+        return _pad(inputs, None, language.padding)
+    return inputs
+
+
+def _is_ids(entry: Any) -> bool:
+    if isinstance(entry, Tensor):
+        return entry.dim() == 1 and not entry.is_floating_point()
+    return isinstance(entry, list) and all(isinstance(token, int) for token in entry)
+
+
+def _pad(ids: Sequence[Any], masks: Sequence[Any] | None, padding: int) -> dict[str, Tensor]:
+    """Return sequences of token ids, padded on the left to one length, and their masks."""
+    length = max(map(len, ids))
+    padded = torch.full((len(ids), length), padding, dtype=torch.long, device="cpu")
+    mask = torch.zeros_like(padded)
+    for row, tokens in enumerate(ids):
+        if len(tokens):
+            padded[row, -len(tokens) :] = torch.as_tensor(tokens)
+            mask[row, -len(tokens) :] = 1 if masks is None else torch.as_tensor(masks[row])
+    return {"input_ids": padded, "attention_mask": mask}
+
+
+def holds_ids(inputs: Tree) -> bool:
+    """Return whether inputs of a language model are token ids, rather than what was made of them."""
+    ids = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
+    return isinstance(ids, Tensor) and not ids.is_floating_point()
+
+
+def align(inputs: Tree) -> dict[str, Tensor]:
+    """Return token ids and their mask with the padding on the left, so that all prompts end at the last position.
+
+    Raises:
+        TypeError: If there is more than token ids and their mask.
+        ValueError: If these are not of one shape, or a prompt is empty.
+    """
+    given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+    if more := sorted(given.keys() - _KNOWN - LABELS):
+        raise TypeError(
+            f"prompts of a language model are input_ids and attention_mask; inputs also hold {', '.join(more)}. Leave "
+            "that out, or write a function around the model, with at=…"
+        )
+    ids = given["input_ids"]
+    mask = given.get("attention_mask", torch.ones_like(ids))
+    if ids.dim() != 2 or mask.shape != ids.shape:
+        raise ValueError(
+            f"input_ids have shape {tuple(ids.shape)}, attention_mask {tuple(mask.shape)}; prompts × tokens is needed."
+        )
+    length = ids.shape[1]
+    empty = (mask == 0).all(1).nonzero().flatten().tolist()
+    if not length or empty:
+        raise ValueError("a prompt has no tokens, or all of them are masked: there is no next token to predict.")
+    behind = (mask != 0).long().flip(1).argmax(1)
+    places = (torch.arange(length, device=ids.device) - behind[:, None]) % length
+    return {"input_ids": ids.gather(1, places), "attention_mask": mask.gather(1, places).long()}
+
+
+def run_prompts(language: LanguageModel, run: Callable[[Tree], Any], inputs: Tree) -> Any:
+    """Run a language model on aligned prompts, and return the logits of the next token of each, prompts × tokens."""
+    if not holds_ids(inputs):
+        return run(inputs)
+    more = {**language.options, **language.last_only}
+    if language.takes_positions:
+        # Counted from the first token, so that padding changes nothing.
+        more["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    returned = run({**inputs, **more})
+    return (returned.logits if hasattr(returned, "logits") else returned[0])[:, -1]

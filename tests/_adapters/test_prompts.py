@@ -1,0 +1,133 @@
+"""Measuring causal language models: the distribution of the next token along paths between prompts."""
+
+import numpy as np
+import pytest
+import torch
+
+import effdeg
+from effdeg.measuring import _estimator, _path_runner
+from tests.oracles.language import run_point
+from tests.oracles.reference import damped_fit, effective_degree
+from tests.train.test_language import VOCABULARY, language_model, sequences
+
+transformers = pytest.importorskip("transformers")
+SETTINGS = {"paths": 6, "nodes": 9, "degree": 4, "sampling": "uniform", "damping": 1e-6}
+
+
+def prompts(side="left"):
+    batch = sequences(side)
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+def lists(batch):
+    pairs = zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    return [ids[mask == 1].tolist() for ids, mask in pairs]
+
+
+def loop(model, batch, pairs):
+    """Measure one path, one point and one output at a time, on prompts that are padded on the left."""
+    alpha, degrees = np.linspace(0, 1, 9), []
+    ids, masks = batch["input_ids"], batch["attention_mask"]
+    for first, second in pairs.tolist():
+        mask = torch.maximum(masks[first], masks[second])
+        positions = (mask.cumsum(0) - 1).clamp(min=0)[None]
+        points = [run_point(model, ids[first], ids[second], mask, a, position_ids=positions) for a in alpha]
+        values = np.array([point[-1] for point in points])
+        degrees.append(effective_degree(damped_fit(values, alpha, 4, "chebyshev", 1e-6)))
+    return degrees
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_it_is_the_loop_over_paths_and_points(kind):
+    model, batch = language_model(kind).eval(), prompts()
+    measured = effdeg.measure(model, batch, **SETTINGS)
+    assert measured.settings.at == {"Llama": "model.embed_tokens", "GPT2": "transformer.wte"}[kind]
+    assert measured.settings.outputs == (VOCABULARY,)
+    np.testing.assert_allclose(measured.per_path, loop(model, batch, measured.pairs), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
+    model, left = language_model(kind, pad_token_id=0), prompts()
+    ids = lists(left)
+    lengths = torch.tensor([len(each) for each in ids])[:, None]
+    mask = (torch.arange(11) < lengths).long()  # and more of it
+    right = {"input_ids": torch.zeros(6, 11, dtype=torch.long), "attention_mask": mask}
+    right["input_ids"][mask == 1] = torch.tensor([token for each in ids for token in each])
+    expected = effdeg.measure(model, left, **SETTINGS)
+    for given in (right, ids, [torch.tensor(each) for each in ids], {"input_ids": ids}):
+        measured = effdeg.measure(model, given, **SETTINGS)
+        torch.testing.assert_close(measured.per_path, expected.per_path, rtol=1e-5, atol=1e-8)
+    whole = effdeg.measure(model, left["input_ids"], **SETTINGS)
+    assert whole.value != pytest.approx(expected.value, rel=1e-5)  # here padding is read
+
+
+def tokenizer(**special):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"w{number}": number for number in range(VOCABULARY)}
+    made = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="w0", **special)
+
+
+@pytest.mark.parametrize("special", [{"pad_token": "w0"}, {"eos_token": "w0"}])
+def test_texts_are_read_by_a_tokenizer_with_or_without_a_token_for_padding(special):
+    model, batch = language_model(pad_token_id=0), prompts()
+    texts = [" ".join(f"w{token}" for token in ids) for ids in lists(batch)]
+    measured = effdeg.measure(model, texts, tokenizer=tokenizer(**special), **SETTINGS)
+    expected = effdeg.measure(model, batch, **SETTINGS)
+    torch.testing.assert_close(measured.per_path, expected.per_path, rtol=1e-5, atol=1e-8)
+    traced = {name: SETTINGS[name] for name in ("paths", "nodes", "sampling")}
+    trace = effdeg.trace(model, texts, tokenizer=tokenizer(**special), **traced)
+    torch.testing.assert_close(trace.fit(degree=4, damping=1e-6).per_path, measured.per_path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "problem"),
+    [
+        ({**prompts(), "token_type_ids": prompts()["attention_mask"]}, {}, "inputs also hold token_type_ids"),
+        ({**prompts(), "attention_mask": torch.zeros(6, 8).long()}, {}, "a prompt has no tokens"),
+        ({**prompts(), "attention_mask": torch.ones(6, 9).long()}, {}, "prompts × tokens is needed"),
+        (["a text"], {}, "a list of strings"),
+        (prompts(), {"tokenizer": len}, "tokenizer= is for a list of texts"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(inputs, options, problem):
+    with pytest.raises((TypeError, ValueError), match=problem):
+        effdeg.measure(language_model(), inputs, **SETTINGS, **options)
+
+
+def test_nothing_is_cached_and_only_the_last_positions_logits_are_computed():
+    model = language_model()
+    seen = []
+    model.register_forward_hook(lambda _, __, returned: seen.append(returned))
+    effdeg.measure(model, prompts(), **SETTINGS)
+    assert all(returned.logits.shape[1] == 1 and returned.past_key_values is None for returned in seen)
+
+
+def test_embeddings_and_functions_are_measured_as_any_inputs():
+    model, batch = language_model(), prompts()
+    embedded = {"inputs_embeds": model.get_input_embeddings()(batch["input_ids"]).detach()}
+    measured = effdeg.measure(model, {**embedded, "attention_mask": batch["attention_mask"]}, **SETTINGS)
+    assert (measured.settings.at, measured.settings.outputs) == (None, (8, VOCABULARY))
+    first = effdeg.measure(lambda **given: model(**given).logits[:, 0], batch, at=model.model.embed_tokens, **SETTINGS)
+    assert first.settings.outputs == (VOCABULARY,)
+
+
+def test_values_are_fitted_path_by_path_and_in_parts_with_the_same_result(monkeypatch):
+    model, batch = language_model(), prompts()
+    whole = effdeg.measure(model, batch, batch_size=7, **SETTINGS)
+    monkeypatch.setattr(_path_runner, "MOST_KEPT", 1)
+    monkeypatch.setattr(_estimator, "FITTED_AT_ONCE", 100)
+    sizes = []
+    summarize = _estimator._summarize_outputs
+    monkeypatch.setattr(
+        _estimator, "_summarize_outputs", lambda values, *rest: sizes.append(values.numel()) or summarize(values, *rest)
+    )
+    parts = effdeg.measure(model, batch, batch_size=7, **SETTINGS)
+    assert max(sizes) <= 2 * 9 * 11  # of no more paths than one batch of points ends, and some of their outputs
+    torch.testing.assert_close(parts.per_path, whole.per_path)
+    torch.testing.assert_close(parts.per_path_normalized, whole.per_path_normalized)
+    torch.testing.assert_close(parts.spectrum, whole.spectrum)
+    assert (parts.residual, parts.confidence) == pytest.approx((whole.residual, whole.confidence))
