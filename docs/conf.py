@@ -34,7 +34,7 @@ nitpicky = True
 # What others document, shapes of tensors, and a base class that only annotations name.
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|jaxtyping|matplotlib|numpy|os|pathlib|torch|transformers)\..*"),
-    ("py:.*", r"Tensor|Figure|StoppedError|'.*'|effdeg\.measure\._record\.PathRecord"),
+    ("py:.*", r"Tensor|Figure|DataFrame|StoppedError|'.*'|effdeg\.measur\w+\._record\.PathRecord"),
 ]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]

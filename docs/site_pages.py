@@ -177,6 +177,8 @@ def reset_random_state(gallery_conf: Mapping[str, Any], example: str) -> None:  
 
 def escape_bars(app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
     """Escape the bars of absolute values in docstrings, which reStructuredText takes for its own; examples stay."""
+    if what == "data" and lines and lines[0] in (type(value).__doc__ or ""):
+        lines.clear()  # a constant without a text has that of its type
     example = False
     for index, line in enumerate(lines):
         example = line.lstrip().startswith(">>> ") or (example and bool(line.strip()))
