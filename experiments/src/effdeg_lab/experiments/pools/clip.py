@@ -175,5 +175,5 @@ def rank_clip_pool(table: Path) -> Ranking:
             f"{table} is not a finished table of model soups: rows have no recipe, with mixup or without. If the "
             "command that measured it was interrupted, run it again with --checkpoints to continue."
         )
-    models: Any = rows.to_dict("records")
+    models = [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
     return rank_within(models, [*list_measures(models, (*HYPERPARAMETERS, "sha256")), REFERENCE], ["recipe"])
