@@ -26,6 +26,15 @@ except ImportError as error:  # pragma: no cover
     raise ImportError(f"this needs transformers: {describe_install('huggingface')}") from error
 
 
+_DOC = """that adds the penalty to the loss: see :func:`with_penalty`.
+
+    Example:
+        >>> from transformers import Trainer
+        >>> from effdeg.integrations.huggingface import PenaltyTrainer, with_penalty
+        >>> PenaltyTrainer is with_penalty(Trainer)
+        True
+    """
+
 _Base: Any = object  # some Trainer
 
 
@@ -197,8 +206,8 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
         raise TypeError(f"with_penalty({trainer!r}) needs a class: transformers.Trainer or a subclass of it.")
     if issubclass(trainer, _WithPenalty):
         return trainer
-    own = {"__doc__": f"A ``{trainer.__name__}`` that adds the penalty to the loss: see :func:`with_penalty`."}
-    return type(f"Penalty{trainer.__name__}", (_WithPenalty, trainer), {**own, "__module__": __name__})
+    own = {"__doc__": f"A ``{trainer.__name__}`` {_DOC}", "__module__": __name__}
+    return type(f"Penalty{trainer.__name__}", (_WithPenalty, trainer), own)
 
 
 PenaltyTrainer = with_penalty(Trainer)
