@@ -76,11 +76,12 @@ class _WithPenalty(_Base):  # type: ignore[misc]
         with join_calls(model, self.penalty, labels, unlabeled=unlabeled, teacher=self.teacher) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
+                result = (loss, outputs) if return_outputs else loss
             else:
                 with replace_attribute(model, "forward", _with_logits(model.forward)):
-                    loss, outputs = self._compute_trainer_loss(model, inputs, **rest)
+                    result = self._compute_trainer_loss(model, inputs, return_outputs=return_outputs, **rest)
         self._degree = get_only(degrees, "the model")
-        return (loss, outputs) if return_outputs else loss
+        return result
 
     def training_step(self, *arguments: Any, **keywords: Any) -> Any:
         """Run a step whose backward pass includes the penalty."""
@@ -116,10 +117,10 @@ class _WithPenalty(_Base):  # type: ignore[misc]
             return False
         return isinstance(labels, Tensor) and _takes_numbers(inner, labels)
 
-    def _compute_trainer_loss(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
+    def _compute_trainer_loss(self, model: nn.Module, inputs: dict[str, Any], **options: Any) -> Any:
         has_labels = "labels" in inputs  # the Trainer may remove them
         try:
-            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
+            return super().compute_loss(model, inputs, **options)
         except OwnLossError as error:
             if not has_labels or self.compute_loss_func is not None:
                 raise
@@ -127,7 +128,6 @@ class _WithPenalty(_Base):  # type: ignore[misc]
                 f"{error} With a Trainer, give compute_loss_func=…: transformers then takes the labels out of the "
                 "inputs and computes the loss from the outputs."
             ) from error
-        return loss, outputs
 
     def _take_penalty(self) -> Tensor:
         degree, self._degree = self._degree, None
