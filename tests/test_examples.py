@@ -23,7 +23,10 @@ FRAMEWORKS = {
     "accelerate_loop.py": 0.88,
 }
 # resume.py is run in test_resume.py.
-ELSEWHERE = {"resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py", "ppo_penalty.py"}
+ELSEWHERE = {
+    *("resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py", "ppo_penalty.py"),
+    "finetune_language_model.py",
+}
 RUN_ALL = """
 import runpy, sys
 files, sys.argv = sys.argv[1:], ["example"]
@@ -143,6 +146,31 @@ def test_sentences_that_cannot_be_used_are_refused(old, new, message, tmp_path, 
     monkeypatch.setattr(sys, "argv", ["finetune_text.py", "--model", str(tmp_path), "--data", str(tmp_path)])
     with pytest.raises(SystemExit, match=message):
         runpy.run_path(str(EXAMPLES / "finetune_text.py"), run_name="__main__")
+
+
+def test_the_example_of_a_language_model_trains():
+    output = run([EXAMPLES / "finetune_language_model.py"], "--steps", "60", "--batch", "8")
+    losses = [float(found) for found in re.findall(r"held-out loss ([\d.]+)", output)]
+    assert len(losses) == 2
+    assert max(losses) < 1.6  # 2.5 for a model that knows nothing
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{}", r"line 1: expected \{"),
+        ("no json", r"line 1: expected \{"),
+        ('{"prompt": "a", "completion": ""}', "line 1: the prompt or the completion is empty"),
+        ('{"prompt": "a", "completion": "b"}', "has 1 lines; at least 20 are needed"),
+    ],
+)
+def test_completions_that_cannot_be_used_are_refused(line, message, tmp_path, monkeypatch):
+    (tmp_path / "config.json").touch()
+    (tmp_path / "data.jsonl").write_text(line)
+    given = ["--model", str(tmp_path), "--data", str(tmp_path / "data.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["finetune_language_model.py", *given])
+    with pytest.raises(SystemExit, match=message):
+        runpy.run_path(str(EXAMPLES / "finetune_language_model.py"), run_name="__main__")
 
 
 def test_every_example_is_run():

@@ -12,7 +12,7 @@ from tests.train.test_language import language_model, sequences
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-from effdeg.integrations.huggingface import PenaltyTrainer, with_penalty  # noqa: E402
+from effdeg.integrations.huggingface import MeasureCallback, PenaltyTrainer, with_penalty  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -166,6 +166,17 @@ class TestTRL:
         config = arguments_for(tmp_path, self.trl.SFTConfig, bf16=False, **{option: True})
         with pytest.raises(ValueError, match=f"{option}=True puts several sequences into one row"):
             with_penalty(self.trl.SFTTrainer)("no model", args=config, penalty=Penalty(), weight=1.0)
+
+
+def test_texts_are_measured_after_each_epoch(tmp_path):
+    model, dataset = language_model().float(), batches.split(sequences())
+    trainer = transformers.Trainer(model, arguments_for(tmp_path), train_dataset=dataset)
+    texts = ["a b c", "d e", "f g h i"]
+    trainer.add_callback(
+        MeasureCallback(trainer, texts, tokenizer=tokenizer(), paths=4, nodes=8, degree=4, sampling="uniform")
+    )
+    trainer.train()
+    assert len(logged(trainer, "effective_degree")) == 2
 
 
 def test_a_model_that_was_adapted_is_measured():

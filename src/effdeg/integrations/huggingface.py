@@ -26,6 +26,15 @@ except ImportError as error:  # pragma: no cover
     raise ImportError(f"this needs transformers: {describe_install('huggingface')}") from error
 
 
+_DOC = """that adds the penalty to the loss: see :func:`with_penalty`.
+
+    Example:
+        >>> from transformers import Trainer
+        >>> from effdeg.integrations.huggingface import PenaltyTrainer, with_penalty
+        >>> PenaltyTrainer is with_penalty(Trainer)
+        True
+    """
+
 _Base: Any = object  # some Trainer
 
 
@@ -69,11 +78,12 @@ class _WithPenalty(_Base):  # type: ignore[misc]
         ) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
+                result = (loss, outputs) if return_outputs else loss
             else:
                 with replace_attribute(model, "forward", _with_logits(model.forward)):
-                    loss, outputs = self._compute_trainer_loss(model, inputs, **rest)
+                    result = self._compute_trainer_loss(model, inputs, return_outputs=return_outputs, **rest)
         self._degree = get_only(degrees, "the model")
-        return (loss, outputs) if return_outputs else loss
+        return result
 
     def training_step(self, *arguments: Any, **keywords: Any) -> Any:
         """Run a step whose backward pass includes the penalty."""
@@ -109,10 +119,10 @@ class _WithPenalty(_Base):  # type: ignore[misc]
             return False
         return isinstance(labels, Tensor) and _takes_numbers(inner, labels)
 
-    def _compute_trainer_loss(self, model: nn.Module, inputs: dict[str, Any], **rest: Any) -> tuple[Tensor, Any]:
+    def _compute_trainer_loss(self, model: nn.Module, inputs: dict[str, Any], **options: Any) -> Any:
         has_labels = "labels" in inputs  # the Trainer may remove them
         try:
-            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
+            return super().compute_loss(model, inputs, **options)
         except OwnLossError as error:
             if not has_labels or self.compute_loss_func is not None:
                 raise
@@ -120,7 +130,6 @@ class _WithPenalty(_Base):  # type: ignore[misc]
                 f"{error} With a Trainer, give compute_loss_func=…: transformers then takes the labels out of the "
                 "inputs and computes the loss from the outputs."
             ) from error
-        return loss, outputs
 
     def _take_penalty(self) -> Tensor:
         degree, self._degree = self._degree, None
@@ -199,8 +208,8 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
         raise TypeError(f"with_penalty({trainer!r}) needs a class: transformers.Trainer or a subclass of it.")
     if issubclass(trainer, _WithPenalty):
         return trainer
-    own = {"__doc__": f"A ``{trainer.__name__}`` that adds the penalty to the loss: see :func:`with_penalty`."}
-    return type(f"Penalty{trainer.__name__}", (_WithPenalty, trainer), {**own, "__module__": __name__})
+    own = {"__doc__": f"A ``{trainer.__name__}`` {_DOC}", "__module__": __name__}
+    return type(f"Penalty{trainer.__name__}", (_WithPenalty, trainer), own)
 
 
 PenaltyTrainer = with_penalty(Trainer)

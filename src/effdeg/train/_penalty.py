@@ -230,6 +230,8 @@ class Penalty(nn.Module):
                 to its tensors with one row per example; others stay as they are. Integer ``labels`` in a mapping are
                 kept for Hugging Face models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
+                Of a causal language model, the tokens themselves, −100 where they do not count: each is the label of
+                the position before it.
             unlabeled: Any number of further examples, in the form of ``x`` without labels.
             teacher: Another model, called like the first, for the values at the ends that would be the model's own
                 outputs. It runs on all examples with ``anchor="self"``, and on the unlabeled ones with ``"labels"``,
