@@ -14,7 +14,7 @@ from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptio
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
 
-ONLY_IN_PYTHON = {"damping", "progress"}
+ONLY_IN_PYTHON = {"damping", "progress", "tokenizer"}
 
 
 def defaults(function):

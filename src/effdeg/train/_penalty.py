@@ -294,7 +294,7 @@ class Penalty(nn.Module):
         language = as_language_model(batch, model, self.settings)
         batch.check_model_labels(model, anchored=self.settings.anchor == "labels" and language is None)
         if language is not None:
-            at, keywords = at or find_embeddings(model), {**language.options, **keywords}
+            at, keywords = find_embeddings(model) if at is None else at, {**language.options, **keywords}
             batch = TrainingBatch.of_call(named, keywords, y)
         if unlabeled is not None:
             more, keywords_of_more = as_arguments(unlabeled)
