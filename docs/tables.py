@@ -2,7 +2,6 @@
 
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -101,17 +100,6 @@ def choose(models: Models, measure: str) -> float | None:
     return total / len(models)
 
 
-def tabulate_choices(names: Iterable[str] = ("normalized ED", "decision regions", "confidence")) -> str:
-    """Tabulate the test accuracy of one of five models that fit: at random, by some measures, and the best."""
-    rows = []
-    for title, recipe in POOLS.items():
-        fitted = keep_fitted(find_pool(recipe).models)
-        random = statistics.fmean(model["test_accuracy"] for model in fitted)
-        found = [random, *(choose(fitted, MEASURES[name]) for name in names), choose(fitted, "-test_accuracy")]
-        rows.append([f"{title} ({len(fitted)})", *("–" if each is None else f"{each:.1%}" for each in found)])
-    return write_table(["one of five models that fit", "random", *names, "best"], rows)
-
-
 @cache
 def find_picks() -> dict[str, tuple[str, ...]]:
     """Return what ``pick`` and its rivals choose in all pools, by the name of the pool with the number of networks."""
@@ -119,11 +107,16 @@ def find_picks() -> dict[str, tuple[str, ...]]:
     return {row[0]: tuple(cell.replace("-", "−") for cell in row[1:]) for row in rows}
 
 
+def _is_shown(name: str) -> bool:
+    """Whether a pool has six networks or more; of one kind, only if it decided the default."""
+    return not name.endswith(" (5)") and ("," not in name or name.startswith("CIFAR-10"))
+
+
 def tabulate_picks() -> str:
-    """Tabulate what picking gains in all pools of six networks or more."""
+    """Tabulate what picking gains."""
     heads = ["one of five that fit", "random", "`pick`", "best", "gain, %", "within one network"]
     heads += ["confidence", "ED", "50 labels", "200 labels"]
-    return write_table(heads, [[name, *cells] for name, cells in find_picks().items() if not name.endswith(" (5)")])
+    return write_table(heads, [[name, *cells] for name, cells in find_picks().items() if _is_shown(name)])
 
 
 def tabulate_guide_picks() -> str:
@@ -441,7 +434,6 @@ def describe_contest() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "readme-choices": tabulate_readme_choices,
     "readme-accuracies": tabulate_readme_accuracies,
-    "choices": tabulate_choices,
     "pools": tabulate_pools,
     "grids": tabulate_grids,
     "glue": tabulate_texts,
