@@ -382,7 +382,7 @@ def test_real_data_are_those_that_the_committed_results_were_made_with(monkeypat
     loaded = load(name, Path(os.environ["EFFDEG_DATA"]))
     assert loaded.fingerprint() == fingerprint
     if name == "mnist-cifar":
-        # What docs/mnist-cifar.md says a network gets that looks at the digit alone.
+        # What docs/results/mnist-cifar.md says a network gets that looks at the digit alone.
         own, given = (
             to_bytes(each[:, :, :32]) for each in (loaded.test_inputs, loaded.further_tests["MNIST randomized"])
         )

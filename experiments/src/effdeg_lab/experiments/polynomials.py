@@ -49,7 +49,7 @@ class Column(NamedTuple):
     name: str
     title: str
     paper: tuple[float, ...]  # the paper's numbers for tasks 1 to 6
-    closed: tuple[float, ...]  # closed forms for the first tasks, where known; docs/polynomials.md derives them
+    closed: tuple[float, ...]  # closed forms for the first tasks, where known; docs/results/polynomials.md derives them
     basis: Literal["chebyshev", "legendre"] = "chebyshev"
     components: int | None = None
     factor: int = 2  # by which it grows if the outputs are doubled; 1 if it is normalized
