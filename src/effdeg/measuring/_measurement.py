@@ -57,8 +57,8 @@ class Measurement:
         confidence: The largest probability, averaged over the nodes of all paths; None if the values are not those of
             one softmax.
         RESIDUAL_LIMIT: Above this residual a measurement warns.
-        UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/results/estimator.md this limit catches all
-            values that are more than 5% off (the residual catches less than half of them), and many that are not.
+        UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/results/estimator.md this limit
+            catches all values that are more than 5% off (the residual catches less than half of them), and many that are not.
 
     Example:
         >>> import effdeg, torch

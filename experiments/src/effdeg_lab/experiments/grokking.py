@@ -4,8 +4,7 @@ Expected: ED rises while the network memorizes, peaks near the drop of the valid
 parameter norm rises monotonically, and sharpness decays early or fluctuates.
 Found: without weight decay, no generalization in 100,000 steps. With it, ED is highest long before the drop, low at the
 drop, and rises again afterwards.
-Cost on one H200: 200 s of training per run if five share it. On one CPU core, 0.13 s per step; docs/results/grokking.md has a
-smaller run of three minutes.
+Cost on one H200: 200 s of training per run if five share it. On one CPU core, 0.13 s per step.
 """
 
 import math
