@@ -26,7 +26,7 @@ def read_class_ids(labels: object, what: str, *, floats: bool = False) -> Tensor
     """
     expected = f"{what} must be class ids, one whole number per example, not"
     try:
-        ids = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
+        ids = labels.cpu() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels), device="cpu")
     except (TypeError, ValueError):
         raise ValueError(f"{expected} {labels!r:.80}.") from None
     whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)

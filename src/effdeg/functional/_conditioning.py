@@ -7,7 +7,8 @@ from functools import lru_cache
 from effdeg.functional import condition_number, uniform_nodes
 
 CONDITION_LIMIT = 10.0
-"""Above this condition number a fit counts as ill-conditioned. In docs/results/estimator.md, fits with a condition number up to 6 measure ReLU networks within 10%; at 35 the value is 27% too high, at 226 fourfold."""
+"""Above this condition number a fit counts as ill-conditioned. In docs/results/estimator.md, fits with a
+condition number up to 6 measure ReLU networks within 10%; at 35 the value is 27% too high, at 226 fourfold."""
 
 
 class IllConditionedFit(UserWarning):

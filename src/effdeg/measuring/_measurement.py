@@ -58,7 +58,8 @@ class Measurement:
             one softmax.
         RESIDUAL_LIMIT: Above this residual a measurement warns.
         UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/results/estimator.md this limit
-            catches all values that are more than 5% off (the residual catches less than half of them), and many that are not.
+            catches all values that are more than 5% off (the residual catches less than half of them), and many that
+            are not.
 
     Example:
         >>> import effdeg, torch

@@ -34,6 +34,7 @@ ON_UNLABELED = ("ict", "ed-copies", "consistency", "uda", "fixmatch")
 """Regularizers of examples without labels, which ``baselines.method`` does not know."""
 _NOT_HERE = {
     "embedding-mixup": "is for token ids, and there is no such data here",
+    "neftune": "is for token ids, and there is no such data here",
     "manifold-mixup": "draws a layer at every step, which cannot be captured in one graph",
 }
 
