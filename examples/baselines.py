@@ -21,7 +21,7 @@ SETTINGS = {
     "manifold-mixup": {"classes": 10, "at": [None, "1", "3"]},
     "ed": {"weight": 2.0},
 }
-NOT_HERE = ["embedding-mixup", "rdrop"]  # for token ids, and for networks with dropout
+NOT_HERE = ["embedding-mixup", "neftune", "rdrop"]  # for token ids, and for networks with dropout
 
 digits = load_digits(per_class=20, seed=0)
 

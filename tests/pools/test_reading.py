@@ -123,7 +123,7 @@ def test_underscores_make_a_name_not_a_number(tmp_path):
     """Python itself reads 1_0 as 10."""
     path = tmp_path / "pool.csv"
     path.write_text("version,gap\n1_0,0.5\n1_1,0.25\n")
-    assert read_table(path) == {"version": ["1_0", "1_1"], "gap": [0.5, 0.25]}
+    assert read_table(path).to_dict("list") == {"version": ["1_0", "1_1"], "gap": [0.5, 0.25]}
 
 
 def test_none_is_a_name_in_a_csv_file(tmp_path):

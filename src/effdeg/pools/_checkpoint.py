@@ -307,6 +307,7 @@ class CheckpointMeasurer:
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
+            warnings.filterwarnings("ignore", "the network returned several tensors")  # noted in the row
             with Evaluator.open(
                 self.model,
                 data,
