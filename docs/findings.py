@@ -70,6 +70,7 @@ def list_findings() -> list[Finding]:
             2 + 3 * i,
             "ED, labels only",
             "Mixup",
+            "FixMatch",
             column=plain,
         )
         for i, n in enumerate((250, 1000, 4000))
@@ -187,6 +188,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "mpnet-gain": find_mpnet_gain,
     "own-ends-least": lambda: f"{100 * min(_find_own_ends()):.0f}",
     "own-ends-most": lambda: f"{100 * max(_find_own_ends()):.0f}",
+    "long-copies-20": _cell("cifar10-few-labels-long@weight=20", 1, "ED to copies and between images", "here"),
+    "long-teacher-20": _cell("cifar10-few-labels-long@weight=20", 1, "Mean Teacher and ED", "here"),
     "mixup-soup": _cell("finetune-shifts", 4, "Mixup: uniform soup", "mean of shifts"),
     "tiny-high-rate": _cell("tiny-imagenet-vit@lr=0.003,warm_up=0.08881783462119193", 1, "Plain", "here"),
     "vit-raw": lambda: f"{correlate(find_pool(POOLS['ViT-Tiny']).models, 'effective_degree'):.2f}",

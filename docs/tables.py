@@ -462,7 +462,8 @@ TABLES: dict[str, Callable[[], str]] = {
         "step": ("cifar10-relatives", 3, "step"),
     }),
     "few-labels": lambda: merge({
-        f"{n:,} labels, %": ("cifar10-few-labels", 2 + 3 * i, "here, %") for i, n in enumerate((250, 1000, 4000))
+        **{f"{n:,} labels, %": ("cifar10-few-labels", 2 + 3 * i, "here, %") for i, n in enumerate((250, 1000, 4000))},
+        "250 labels, 6 times as long, %": ("cifar10-few-labels-long", 2, "here, %"),
     }),
     "cifar10-sensitivity": partial(cut, "cifar10-sensitivity", 1, "here, %", "ED"),
     "cifar10-learning-rate": partial(cut, "cifar10-learning-rate", 1, "here"),

@@ -251,3 +251,21 @@ def test_a_program_of_one_batch_size_is_refused(size):
     assert "Guard" not in str(raised.value)
     dynamic = torch.export.export(nn.Linear(6, 4), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
     assert effdeg.measure(dynamic, x, paths=5).value > 0
+
+
+def test_views_of_a_buffer_see_it_restored():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(2))
+            self.view = self.calls[:1]
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls.sum()
+
+    model = Counting()
+    effdeg.measure(model, X, **FAST)
+    assert model.calls.tolist() == [0, 0] == [*model.view.tolist(), 0]
+    model.calls += 1
+    assert model.view.item() == 1

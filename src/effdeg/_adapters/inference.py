@@ -274,7 +274,11 @@ def _restore_buffers(model: Model) -> Iterator[None]:
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
                 # Write only what has changed: a pending backward pass would take any write for a change.
-                if buffer is not None and copied is not None and not _equal(buffer, copied):
+                if buffer is None or copied is None or _equal(buffer, copied):
+                    continue
+                if buffer.shape == copied.shape:
+                    buffer.data.copy_(copied)  # in place, for its views
+                else:
                     buffer.data = copied
 
 

@@ -49,9 +49,9 @@ class ActivationFlips(TorchFunctionMode):
         super().__init__()
         self.problem: str | None = None
         self.unseen: str | None = None
-        # Tensors that do not depend on the inputs: weights, and results of weights alone. They are kept alive, or the
-        # memory of a buffer that the model replaces might come back as that of an activation.
-        self._weights = {storage(each): each for each in state}
+        # Tensors that do not depend on the inputs: weights, and results of weights alone. Storages are kept alive, or
+        # the memory of a buffer whose data are replaced might come back as that of an activation.
+        self._weights = {storage(each): storage(each) and each.untyped_storage() for each in state}
         self._constant: dict[int, Tensor] = {}
         # Which units are on at the last row of a batch, by the number of the activation and of its kink.
         self._last: dict[tuple[int, int], Tensor] = {}

@@ -92,9 +92,11 @@ def format_values(values: Mapping[str, Any]) -> str:
 
 def list_values(results: Results, each: MethodRuns) -> str:
     """Write the characteristic settings of a method: those tuned, and those that have a letter in the paper."""
-    own = results.recipe.resolve(each.method).to_dict()
-    fixed = {key: own[key] for key in _SIGNS if key in each.method.changes and key not in each.method.tune}
-    return format_values({**(each.values_used or {}), **fixed}) if each.runs else NOTHING
+    if not each.runs:
+        return NOTHING
+    used = each.runs[0].settings
+    fixed = {key: used[key] for key in _SIGNS if key in each.method.changes and key not in each.method.tune}
+    return format_values({**(each.values_used or {}), **fixed})
 
 
 def count_seeds(results: Results) -> str:
