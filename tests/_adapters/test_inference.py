@@ -262,7 +262,7 @@ def test_views_of_a_buffer_see_it_restored():
 
         def forward(self, x):
             self.calls += 1
-            return x * self.calls.sum()
+            return x
 
     model = Counting()
     effdeg.measure(model, X, **FAST)

@@ -15,7 +15,16 @@ from torch import Tensor
 from effdeg._adapters.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
 from effdeg._adapters.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple, keeps_order
 from effdeg._adapters.independence import warn_of_dependent_rows
-from effdeg._adapters.inference import Device, Model, ModelRunner, Watch, check_runnable, inference, seed_everything
+from effdeg._adapters.inference import (
+    Device,
+    Model,
+    ModelRunner,
+    Watch,
+    check_runnable,
+    hold_models,
+    inference,
+    seed_everything,
+)
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
@@ -329,5 +338,8 @@ def open_path_runner(
         check_count("batch_size", batch_size, least=1)
     check_runnable(model, device=device, dtype=dtype)
     examples, drawn = read_and_draw(inputs, settings)
-    with inference(model, seed=settings.seed, device=device, dtype=dtype) as runner:
+    with (
+        hold_models(model, settings.at),  # a function is not known to call the layer
+        inference(model, seed=settings.seed, device=device, dtype=dtype) as runner,
+    ):
         yield PathRunner(runner, examples, drawn, batch_size)

@@ -90,7 +90,7 @@ def format_values(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{_SIGNS.get(key, key)} = {format_setting(value)}" for key, value in values.items()) or NOTHING
 
 
-def list_values(results: Results, each: MethodRuns) -> str:
+def list_values(each: MethodRuns) -> str:
     """Write the characteristic settings of a method: those tuned, and those that have a letter in the paper."""
     if not each.runs:
         return NOTHING

@@ -177,7 +177,7 @@ def _list_times(results: Results) -> Table:
     times = [each.time("seconds_per_epoch") for each in methods]
     columns = {
         "": [each.method.title for each in methods],
-        "values": [list_values(results, each) for each in methods],
+        "values": [*map(list_values, methods)],
         "per epoch": [format_duration(time) if time else each.state for time, each in zip(times, methods, strict=True)],
         "step": [format_price(measure_price(results, each)) for each in methods],
         "in all": [format_duration(each.time()) for each in methods],

@@ -73,7 +73,7 @@ class Prices(Methods):
             **list_accuracies(results, methods),
             "share of the full gain": [f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains],
             "ED": [format_degree(read_degree(each)) for each in methods],
-            "values": [list_values(results, each) for each in methods],
+            "values": [*map(list_values, methods)],
             **list_seeds(results, methods),
         }
         full = f"The full gain is that of “{results.find(self.full).method.title}”."

@@ -110,7 +110,7 @@ class Shifts(Study):
             leads = [results.difference(each, key=MEAN) for each in methods]
             columns[f"shifts, against {first}"] = list(map(format_difference, leads))
         columns |= {
-            "values": [list_values(results, each) for each in methods],
+            "values": [*map(list_values, methods)],
             "ED": [format_degree(read_degree(each)) for each in methods],
             "step": [format_price(measure_price(results, each)) for each in methods],
             **list_seeds(results, methods),
