@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from effdeg.demo import load_digits
 from effdeg.pools import read_table
 from effdeg_lab import find_recipe
 from effdeg_lab.experiments.glue.study import count_exceptions
-from effdeg_lab.experiments.picking.study import make_overview, read_all_pools
+from effdeg_lab.experiments.picking.study import make_overview, measure_gains, read_all_pools, read_pools
 from effdeg_lab.experiments.pools.random_search import rank_within
 from effdeg_lab.show.columns import count_seeds, format_difference, format_points
 from effdeg_lab.show.tables import escape_markdown, to_markdown
@@ -125,6 +126,21 @@ def tabulate_guide_picks() -> str:
         [name, *cells[:4], cells[7]] for name, cells in find_picks().items() if name.rpartition(" (")[0] in GUIDE_PICKS
     ]
     return write_table(["one of five that fit", "random", "`pick`", "best", "gain, %", "by 50 labels"], rows)
+
+
+def tabulate_pick_examples() -> str:
+    """Tabulate what picking gains from fewer examples, on test images like the training images."""
+    counts, rows = (100, 250, 500, 1000, 2000), []
+    pools = [pool for name in ("cifar10", "tiny-imagenet") for pool in read_pools(find_results(f"picking-{name}"))]
+    for pool in (pool.take(pool.fits) for pool in pools):
+        if pool.predicted.shape[1] == counts[-1] and len(pool) > CHOICE and "corrupted" not in pool.name:
+            parts = [
+                replace(pool, **{key: getattr(pool, key)[:, :n] for key in ("predicted", "changed", "correct")})
+                for n in counts
+            ]
+            gains = [measure_gains(part) for part in parts]
+            rows.append([f"{pool.name} ({len(pool)})", *(f"{gain.rules['pick'].share:.0f}" for gain in gains if gain)])
+    return write_table(["gain, %, from this many examples", *(f"{n:,}" for n in counts)], rows)
 
 
 def tabulate_readme_choices() -> str:
@@ -469,6 +485,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-learning-rate": partial(cut, "cifar10-learning-rate", 1, "here"),
     "picks": tabulate_picks,
     "picks-guide": tabulate_guide_picks,
+    "picks-examples": tabulate_pick_examples,
     "cifar10-fused": partial(cut, "cifar10-fused", 1, "here, %", "ED"),
     "digits-methods": partial(
         cut,
