@@ -30,5 +30,5 @@ def test_code_that_is_not_there(source, message):
 
 def test_a_missing_package_is_named_with_its_extra():
     assert require("json", extra="files", purpose="a .json file").loads("3") == 3
-    with pytest.raises(ImportError, match=r"a figure needs absent_plots: pip install -e '\.\[plots\]'"):
+    with pytest.raises(ImportError, match=r"a figure needs absent_plots: pip install 'effdeg\[plots\]'"):
         require("absent_plots.figure", extra="plots", purpose="a figure")

@@ -50,5 +50,5 @@ def test_names_and_notes_are_escaped():
 def test_a_frame_needs_pandas(monkeypatch):
     assert make_frame([{"a": 1, "b": "x"}, {"a": 2}]).to_dict("list")["a"] == [1, 2]
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"a data frame needs pandas: pip install -e '\.\[pools\]'"):
+    with pytest.raises(ImportError, match=r"a data frame needs pandas: pip install 'effdeg\[pools\]'"):
         make_frame([])

@@ -146,11 +146,11 @@ def test_without_matplotlib_the_table_is_printed_all_the_same(run, table, tmp_pa
     code, out, _ = run(table, *FAST)
     assert code == 0
     assert "Kendall" in out
-    assert "pip install -e '.[plots]'" in out.splitlines()[-1]
+    assert "pip install 'effdeg[plots]'" in out.splitlines()[-1]
     assert "written" not in out
     code, out, err = run(table, *FAST, "--plot", "figure.png")
     assert (code, out) == (2, "")
-    assert "pip install -e '.[plots]'" in err.replace("\n", " ")
+    assert "pip install 'effdeg[plots]'" in err.replace("\n", " ")
 
 
 def test_level_model_and_clusters(run, table):

@@ -488,7 +488,7 @@ def test_functions_in_a_model_do_not_keep_a_table_from_being_continued(data, tmp
 
 def test_ray_that_is_missing_is_named(folder, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"needs ray: pip install -e '.\[ray\]'"):
+    with pytest.raises(ImportError, match=r"needs ray: pip install 'effdeg\[ray\]'"):
         measure_pool(mlp(), [folder], data, ray="auto", **FAST)
 
 

@@ -259,11 +259,11 @@ def test_the_extra_is_asked_for_only_when_needed(monkeypatch):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install -e '.\[pools\]'"):
+    with pytest.raises(ImportError, match=r"needs scipy: pip install 'effdeg\[pools\]'"):
         rank(ROWS)
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"needs pandas: pip install -e '.\[pools\]'"):
+    with pytest.raises(ImportError, match=r"needs pandas: pip install 'effdeg\[pools\]'"):
         rank(ROWS)
 
 

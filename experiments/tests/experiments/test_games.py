@@ -293,7 +293,7 @@ def test_wrong_actions_are_refused(monkeypatch, actions):
 @pytest.mark.parametrize("backend", ["procgen", "envpool"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, backend):
     monkeypatch.setitem(sys.modules, backend, None)
-    message = rf"backend='{backend}' .*pip install -e './experiments\[{backend}\]'"
+    message = rf"backend='{backend}' .*pip install 'effdeg-lab\[{backend}\]'"
     with pytest.raises(ImportError, match=message):
         import_backend(backend)
     with pytest.raises(ImportError, match=message):

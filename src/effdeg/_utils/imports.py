@@ -34,15 +34,15 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         raise ImportError(f"{purpose} needs {module.split('.')[0]}: {describe_install(extra)}") from error
 
 
-def describe_install(extra: str, folder: str = ".") -> str:
-    """Describe how to install an optional requirement, an extra of the package in a folder of the repository.
+def describe_install(extra: str, package: str = "effdeg") -> str:
+    """Describe how to install what an extra needs, beside a wheel or in an environment of a clone.
 
     Example:
         >>> from effdeg.io import describe_install
         >>> describe_install("plots")
-        "pip install -e '.[plots]' in a clone of effdeg"
+        "pip install 'effdeg[plots]'"
     """
-    return f"pip install -e '{folder}[{extra}]' in a clone of effdeg"
+    return f"pip install '{package}[{extra}]'"
 
 
 def find_code(source: str) -> Any:

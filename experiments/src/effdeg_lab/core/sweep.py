@@ -161,7 +161,7 @@ def sweep(
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
     _check_together(plan, together)
     if ray is not None and importlib.util.find_spec("ray") is None:
-        raise ImportError(f"--ray {ray} needs ray: {describe_install('ray', './experiments')}")
+        raise ImportError(f"--ray {ray} needs ray: {describe_install('ray', 'effdeg-lab')}")
     find_recipe(plan.recipe.name)
     plan.check(data)
     runs.lock("names")  # raises if the folder cannot be written to

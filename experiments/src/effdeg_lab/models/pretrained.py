@@ -320,7 +320,7 @@ def _load_model(folder: Path, kind: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ImportError(f"CLIP needs transformers: {describe_install('text', './experiments')}") from error
+        raise ImportError(f"CLIP needs transformers: {describe_install('text', 'effdeg-lab')}") from error
     if (given := json.loads((folder / "config.json").read_text()).get("model_type")) != "clip":
         raise ValueError(f"{folder} holds a model of the type {given!r}; expected CLIP, with both of its sides.")
     with quiet_transformers():  # or it would report that one of CLIP's encoders is not used

@@ -152,7 +152,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise ImportError(f"text models need transformers: {describe_install('text', './experiments')}") from error
+        raise ImportError(f"text models need transformers: {describe_install('text', 'effdeg-lab')}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {folder} has no pad token, which texts of different lengths need.")

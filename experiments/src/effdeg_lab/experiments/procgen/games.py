@@ -103,7 +103,7 @@ def import_backend(backend: str) -> ModuleType:
         return importlib.import_module(backend)
     except ImportError as error:
         # The package may be installed without its own requirements: the error says so.
-        hint = describe_install(backend, "./experiments")
+        hint = describe_install(backend, "effdeg-lab")
         missing = ImportError(f"backend={backend!r} has failed ({error}): {hint}")
         missing.missing = backend  # type: ignore[attr-defined]  # for effdeg-lab list
         missing.add_note("To try the recipe without it, on a tiny game of our own: --smoke")
