@@ -216,11 +216,12 @@ def reads_all(loader: data.DataLoader[Any]) -> bool:
     batches, sampler = loader.batch_sampler, loader.sampler
     if type(batches) is not data.BatchSampler or batches.sampler is not sampler:
         return False
-    if isinstance(sampler, data.RandomSampler):
+    # A subclass may leave examples out, or put them into an order of its own.
+    if type(sampler) is data.RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    if isinstance(sampler, data.SequentialSampler):
+    if type(sampler) is data.SequentialSampler:
         return len(sampler) == len(loader.dataset)  # type: ignore[arg-type]
-    return isinstance(sampler, data.DistributedSampler)
+    return type(sampler) is data.DistributedSampler
 
 
 def keeps_order(inputs: Any) -> bool:

@@ -24,7 +24,7 @@ from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
-from effdeg._utils.distributed import broadcast_from_first, rank_and_size
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, union_over_ranks
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
 from effdeg.measuring._record import PathRecord
@@ -77,19 +77,27 @@ class PathBlocks:
 class PathRunner:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
-    def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        examples: Examples,
+        drawn: DrawnPaths,
+        batch_size: int | None,
+        option: str = "partners",
+    ) -> None:
         self._language = find_language_model(runner.model)
         if self._language is not None:
             runner = runner.adapted(partial(run_prompts, self._language))
         self._runner, self._examples = runner, examples
         self._read_item = ItemReader(runner.model)
         partners = drawn.settings.partners
-        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item)
+        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item, option)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
         self.model = model_name(runner.model)
-        self._fingerprint = self._dtype = ""
+        self._dtype = ""
+        self._hashes: dict[int, str] = {}  # of the examples of each block that this process fetched
         self.notes: list[str] = []  # on the data, known when the first paths were run
 
     def run(
@@ -132,18 +140,22 @@ class PathRunner:
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
             yield PathBlocks(blocks, alpha, kept, paths.ends())
 
-    def record(self) -> PathRecord:
-        """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
+    def record(self, paths: int | None = None) -> PathRecord:
+        """Return what a measurement records of the model and its first paths, or all, alike on all processes.
+
+        They must have been run.
+        """
         # The first process has the first paths.
-        own = self._dtype, self._fingerprint, tuple(self.notes), self._space.name
-        dtype, fingerprint, notes, at = broadcast_from_first(own)
+        dtype, notes, at = broadcast_from_first((self._dtype, tuple(self.notes), self._space.name))
+        hashes = union_over_ranks(self._hashes)
+        used = [hashes[block.start] for block in self.drawn.blocks() if paths is None or block.start < paths]
         settings = self.drawn.settings
         return PathRecord(
             **{**vars(settings), "at": at, "partners": name_partners(settings.partners)},
             examples=len(self._examples),
             dtype=dtype,
             model=self.model,
-            fingerprint=fingerprint,
+            fingerprint=hashlib.sha256("".join(used).encode()).hexdigest()[:16],
             new_norms=find_new_norms(self._runner.model),
             notes=notes,
         )
@@ -174,9 +186,9 @@ class PathRunner:
         if self._partners is not None:
             partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
             ends = concatenate([ends, partners])
+        self._hashes[block.start] = hash_examples(ends)
         if block.start == 0:
             self._warn_of_collate(drawn)
-            self._fingerprint = hash_examples(ends)
             self._add_note(item.note)
             named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
             check_integer_masks(named)
