@@ -19,7 +19,7 @@ from effdeg._adapters.inference import Device, Model, ModelRunner, Watch, check_
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
-from effdeg._adapters.prompts import align, holds_ids, run_prompts
+from effdeg._adapters.prompts import align, holds_ids, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
@@ -161,7 +161,7 @@ class PathRunner:
         )
 
     def _add_note(self, note: str | None) -> None:
-        if note is not None:
+        if note is not None and note not in self.notes:
             self.notes.append(note)
 
     def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
@@ -194,7 +194,8 @@ class PathRunner:
             check_integer_masks(named)
             self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
         if self._language is not None and holds_ids(ends):
-            ends = align(ends)
+            given, ends = ends, align(ends)
+            self._add_note(note_padding(given, self._language.padding))
             if self._space.name is None and (at := find_embeddings(self._runner.model)) is not None:
                 self._space = Space(self._runner, at)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
