@@ -261,6 +261,8 @@ def test_independent_probabilities_are_not_those_of_classes(kind):
     assert torch.equal(measured.per_path, effdeg.measure(lambda x: x, X, output="sigmoid", **FAST).per_path)
     with pytest.raises(ValueError, match="Let it return logits of classes"):
         effdeg.pick([lambda x: kind(logits=x)] * 2, X)
+    with pytest.raises(ValueError, match="Let it return logits of classes"):
+        effdeg.proxies.confidence(lambda x: kind(logits=x), X)
     effdeg.measure(lambda x: torch.distributions.OneHotCategorical(logits=x), X, **FAST)
 
 
