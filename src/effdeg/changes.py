@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from effdeg._adapters.examples import describe_shapes
+from effdeg._adapters.examples import check_channels_first, describe_shapes
 from effdeg._adapters.partners import draw, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
-
-_CHANNELS = (1, 3, 4)
 
 __all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "parse", "shift"]
 
@@ -262,10 +260,7 @@ def _check_share(name: str, value: float) -> float:
 
 def _change_images(examples: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
     def check_and_change(x: Tensor) -> Tensor:
-        if x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
-            raise TypeError(
-                f"images of shape {tuple(x.shape[1:])} have their channels last. Write x.permute(0, 3, 1, 2)."
-            )
+        check_channels_first(x)
         return change(x)
 
     return _change_only(examples, check_and_change, least=4)

@@ -250,7 +250,15 @@ def test_a_data_set_is_asked_for_drawn_examples_only():
     assert loaded.asked == data.asked
 
 
+class OwnOrder(SequentialSampler):
+    """A sampler of a kind that reads all examples in order, but does not."""
+
+    def __iter__(self):
+        return iter([13, 8, 5, 3])
+
+
 SOME = {
+    "own order": {"batch_size": 2, "sampler": OwnOrder(X)},
     "subset": {"batch_size": 2, "sampler": SubsetRandomSampler([3, 5, 8, 13])},
     "fewer": {"batch_size": 2, "sampler": RandomSampler(X, num_samples=4)},
     "first": {"batch_size": 2, "sampler": SequentialSampler(range(4))},

@@ -251,3 +251,21 @@ def test_sigmoid_before_softmax_is_warned_of_and_log_softmax_before_sigmoid_is_r
         effdeg.measure(lambda x: (9 * x).sigmoid(), X, **FAST)
     with pytest.raises(ValueError, match="logarithms of probabilities"):
         effdeg.measure(nn.Sequential(mlp(), nn.LogSoftmax(-1)), X, output="sigmoid", **FAST)
+
+
+@pytest.mark.parametrize("kind", [torch.distributions.Bernoulli, torch.distributions.Geometric])
+def test_independent_probabilities_are_not_those_of_classes(kind):
+    with pytest.raises(ValueError, match=f"returned a {kind.__name__}, whose logits .* Use output='sigmoid'"):
+        effdeg.measure(lambda x: kind(logits=x), X, **FAST)
+    measured = effdeg.measure(lambda x: kind(logits=x), X, output="sigmoid", **FAST)
+    assert torch.equal(measured.per_path, effdeg.measure(lambda x: x, X, output="sigmoid", **FAST).per_path)
+    with pytest.raises(ValueError, match="Let it return logits of classes"):
+        effdeg.pick([lambda x: kind(logits=x)] * 2, X)
+    with pytest.raises(ValueError, match="Let it return logits of classes"):
+        effdeg.proxies.confidence(lambda x: kind(logits=x), X)
+    effdeg.measure(lambda x: torch.distributions.OneHotCategorical(logits=x), X, **FAST)
+
+
+def test_percentages_are_not_logits():
+    with pytest.raises(ValueError, match="probabilities already"):
+        effdeg.measure(lambda x: 100 * x.softmax(-1), X, **FAST)

@@ -60,6 +60,13 @@ def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
         torch.testing.assert_close(measured.per_path, expected.per_path, rtol=1e-5, atol=1e-8)
     whole = effdeg.measure(model, left["input_ids"], **SETTINGS)
     assert whole.value != pytest.approx(expected.value, rel=1e-5)  # here padding is read
+    note = "note: some prompts begin or end with token 0, as if it filled them up, and there is no attention_mask"
+    for padded in (left["input_ids"], right["input_ids"], {"input_ids": right["input_ids"]}):
+        notes = effdeg.measure(model, padded, **SETTINGS).warnings()
+        assert [each[: len(note)] for each in notes if "prompts" in each] == [note]
+    begin = left["input_ids"][:, -4:].index_fill(1, torch.tensor([0]), 0)
+    for whole in (left, left["input_ids"][:, -3:] % (VOCABULARY - 1) + 1, begin):
+        assert not any("prompts begin" in each for each in effdeg.measure(model, whole, **SETTINGS).warnings())
 
 
 def tokenizer(**special):

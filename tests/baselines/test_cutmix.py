@@ -147,6 +147,7 @@ def test_several_batches_under_vmap():
         ((IMAGES, Y), {}, ValueError, "classes=…"),
         ((IMAGES, Y), {"classes": 3}, ValueError, "labels from 0 to 3 do not match classes=3"),
         ((IMAGES, Y[:5]), {"classes": 4}, ValueError, "needs a tensor of 12 rows"),
+        ((IMAGES.permute(0, 2, 3, 1), Y), {"classes": 4}, TypeError, "have their channels last"),
         ((IMAGES.flatten(1), Y), {"classes": 4}, ValueError, r"x of shape \(12, 105\) has no height and width"),
         (((IMAGES,), Y), {"classes": 4}, TypeError, "x is tuple; cutmix needs a tensor of images"),
         (({"x": IMAGES}, Y), {"classes": 4}, TypeError, "x is dict"),

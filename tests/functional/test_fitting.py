@@ -233,6 +233,8 @@ def test_uniform_nodes_at_high_degree_are_as_bad_as_documented():
         (lambda: fit_operator(chebyshev_nodes(4), 4), "nodes=4 cannot determine a polynomial of degree=4"),
         (lambda: fit_operator(chebyshev_nodes(4), 3, damping=-1.0), "damping=-1.0 must be zero"),
         (lambda: fit_operator(chebyshev_nodes(4), -1), "degree=-1 is too small"),
+        (lambda: fit_operator(2 * chebyshev_nodes(4) - 1, 3), r"nodes go from -0.924 to 0.924, .* give \(t \+ 1\) / 2"),
+        (lambda: fit(torch.rand(2, 4, 2), torch.tensor([[0.0, 0.3, 0.6, 1.1]] * 2), 3), "positions in \\[0, 1\\]"),
         (lambda: inspect.unwrap(fit)(torch.rand(5, 2), chebyshev_nodes(4), 3), "5 nodes .* has 4"),
     ],
 )

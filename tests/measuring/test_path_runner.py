@@ -45,6 +45,17 @@ class TestFingerprint:
         model = mlp().double() if other().dtype == torch.float64 else mlp()
         assert self.fingerprint(other(), model) != self.fingerprint()
 
+    def test_every_path_counts(self):
+        pairs = effdeg.measure(mlp(), X, paths=40, nodes=6, degree=3).pairs
+        late = next(each for each in pairs[39].tolist() if each not in pairs[:16])
+        other = X.index_fill(0, torch.tensor([late]), 0.0)
+        assert self.fingerprint(other) != self.fingerprint()
+        assert self.fingerprint(other, paths=16) == self.fingerprint(paths=16)
+
+    def test_paths_that_were_fetched_in_vain_do_not_count(self):
+        settings = {"paths": 400, "tolerance": 0.9}
+        assert self.fingerprint(batch_size=5, **settings) == self.fingerprint(batch_size=4000, **settings)
+
     def test_every_tensor_counts(self):
         def model(x, mask):
             return x * mask

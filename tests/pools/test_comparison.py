@@ -397,8 +397,21 @@ def test_bad_input(call, message):
         call()
 
 
+SCALE = 1.0
+
+
+def scale(returned):
+    return SCALE * returned
+
+
 def first(returned):
     return returned[:, :1]
+
+
+def make_named(column):
+    columns = {}
+    exec(f"def column(returned): return returned[:, {column} : {column + 1}]", columns)
+    return columns["column"]
 
 
 def make_output(column):
@@ -413,8 +426,9 @@ def make_output(column):
         (partial(torch.select, dim=1, index=0), partial(torch.select, dim=1, index=1)),
         (nn.Linear(4, 1), nn.Linear(4, 1)),
         (first, lambda returned: returned[:, :1]),
+        (make_named(0), make_named(1)),
     ],
-    ids=["lambdas", "closures", "partial", "modules", "name and lambda"],
+    ids=["lambdas", "closures", "partial", "modules", "name and lambda", "one name"],
 )
 def test_different_functions_are_different_outputs(one, other):
     def measure(output):
@@ -425,4 +439,22 @@ def test_different_functions_are_different_outputs(one, other):
     for same in (one, other):
         assert effdeg.compare({"a": measure(same), "b": measure(same)}).ranking == ["a", "b"]
     assert effdeg.compare({"a": mlp(), "b": mlp()}, X, output=one, **FAST).ranking == ["a", "b"]
-    assert measure(first).settings.output == "first"
+    assert measure(first).settings.output.startswith("first ")
+
+
+def test_a_function_that_uses_another_number_is_another_output(monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE", 1.0)
+    one = effdeg.measure(mlp(), X, output=scale, **FAST)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    other = effdeg.measure(mlp(), X, output=scale, **FAST)
+    with pytest.raises(ValueError, match=r"They differ in output: scale .* and scale "):
+        effdeg.compare({"a": one, "b": other})
+
+
+def test_a_method_is_known_by_its_object():
+    one, other = nn.Linear(4, 1), nn.Linear(4, 1)
+    mine, again, others = (effdeg.measure(mlp(), X, output=each.forward, **FAST) for each in (one, one, other))
+    assert effdeg.compare({"a": mine, "b": again}).ranking == ["a", "b"]
+    with pytest.raises(ValueError, match="They differ in output"):
+        effdeg.compare({"a": mine, "b": others})
+    assert effdeg.measure(mlp(), X, output=torch.sigmoid, **FAST).settings.output == "sigmoid"

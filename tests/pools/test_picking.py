@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler, TensorDataset
 
 import effdeg
 from effdeg import changes
@@ -324,7 +324,7 @@ def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
     original = effdeg.pools._observation.Observer._observe
 
     def observe(self, model, update):
-        if len(self.indices) > 2:
+        if len(self.indices) > 64:
             observed.append(model)
         return original(self, model, update)
 
@@ -479,3 +479,36 @@ def test_models_that_return_features_first_are_told(models):
     both = {name: lambda x, model=model: (x.flatten(1), model(x)) for name, model in models.items()}
     with pytest.warns(UserWarning, match=r"returned several tensors. \[0\] is used.* let it return that alone"):
         effdeg.pick(both, X)
+
+
+def test_labels_are_refused_with_a_sampler_that_inherits_its_order(models):
+    class Backwards(SequentialSampler):
+        def __iter__(self):
+            return reversed(range(len(self.data_source)))
+
+    with pytest.raises(ValueError, match="this DataLoader's sampler selects and orders examples"):
+        effdeg.pick(models, DataLoader(TensorDataset(X), sampler=Backwards(X)), labels=[0, 1])
+
+
+def test_a_model_that_differs_on_few_examples_is_not_the_one_that_was_kept(tmp_path):
+    class Capped(nn.Module):
+        def __init__(self, seed, cap):
+            super().__init__()
+            self.inner, self.cap = conv(seed), cap
+
+        def forward(self, x):
+            return self.inner(x).where(x[:, :1, 0, 0] < 1, self.cap)
+
+    assert bool((X[:2, 0, 0, 0] < 1).all())
+    settings = {"change": changes.mirror, "keep": tmp_path}
+    effdeg.pick([Capped(seed, 0.0) for seed in range(2)], X, **settings)
+    others = [Capped(seed, torch.tensor([9.0, 0, 0, 0])) for seed in range(2)]
+    assert effdeg.pick(others, X, **settings).to_dict() == effdeg.pick(others, X, change=changes.mirror).to_dict()
+
+
+@pytest.mark.parametrize("change", [lambda x: x[..., 1:], torch.Tensor.double, lambda x: x / 0])
+def test_messages_call_the_change_by_its_name(models, change):
+    with pytest.raises(ValueError, match="the function of change= returned"):
+        effdeg.pick(models, X, change=change)
+    with pytest.warns(UserWarning, match=r"the function of change= \(<lambda>\) does not change each example"):
+        effdeg.pick(models, X, change=lambda x: x.flip(0))

@@ -168,3 +168,14 @@ def test_integers_are_no_reference():
     integers = {name: (10 * weight).to(torch.int8) for name, weight in mlp().state_dict().items()}
     with pytest.raises(ValueError, match=r"reference= holds integers \('0.weight' in torch.int8\)"):
         distance(mlp(), integers)
+
+
+def test_matrices_of_other_names_are_mentioned():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel, self.pos_embed = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(1, 3, 2))
+            self.weight = nn.Parameter(torch.eye(2))
+
+    with pytest.warns(UserWarning, match=r"matrices that are not counted, .*: kernel\.$"):
+        assert frobenius_sum(Named()).value == pytest.approx(math.sqrt(2))

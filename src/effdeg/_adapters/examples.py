@@ -31,6 +31,7 @@ MOST_EXAMPLES = 1_000_000
 MOST_BYTES = 8 * 2**30
 """How much of an iterable is read into memory: a longer one may never end."""
 
+_CHANNELS = (1, 3, 4)
 _CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
 
 
@@ -216,11 +217,12 @@ def reads_all(loader: data.DataLoader[Any]) -> bool:
     batches, sampler = loader.batch_sampler, loader.sampler
     if type(batches) is not data.BatchSampler or batches.sampler is not sampler:
         return False
-    if isinstance(sampler, data.RandomSampler):
+    # A subclass may leave examples out, or put them into an order of its own.
+    if type(sampler) is data.RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    if isinstance(sampler, data.SequentialSampler):
+    if type(sampler) is data.SequentialSampler:
         return len(sampler) == len(loader.dataset)  # type: ignore[arg-type]
-    return isinstance(sampler, data.DistributedSampler)
+    return type(sampler) is data.DistributedSampler
 
 
 def keeps_order(inputs: Any) -> bool:
@@ -443,6 +445,14 @@ def describe_shapes(tree: Tree) -> str:
     ]
     more = f" and {len(described) - 6} more" if len(described) > 6 else ""
     return ", ".join(described[:6]) + more or "nothing"
+
+
+def check_channels_first(images: Tensor) -> None:
+    """Raise if images seem to have their channels last, where height and width are expected."""
+    if images.dim() == 4 and images.shape[-1] in _CHANNELS and images.shape[1] not in _CHANNELS:
+        raise TypeError(
+            f"images of shape {tuple(images.shape[1:])} have their channels last. Write x.permute(0, 3, 1, 2)."
+        )
 
 
 def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

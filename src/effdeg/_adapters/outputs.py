@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -10,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from effdeg._utils.checks import check_choice
 from effdeg._utils.tree import check_plain, named_leaves, named_tensors
@@ -18,6 +21,9 @@ TOLERANCE = 0.01
 """How far probabilities may sum from 1. Labels mixed or smoothed in bfloat16, which has eight bits, or written with
 three decimals sum to 1 within this; logits, percentages and several labels per example do not. An error of this size
 changes the effective degree by about as little."""
+
+_PERCENT = 100
+"""What percentages sum to, which are taken for probabilities: softmax would make them nearly certain."""
 
 _ENOUGH = 64
 """This many outputs that are all between 0 and 1 are probabilities; fewer may be the logits of a new network."""
@@ -123,17 +129,30 @@ def output_name(output: Output) -> str:
 def identify_output(output: Output) -> str:
     """Return a name of the output for a record of the settings, which two different functions do not share.
 
-    A lambda, a function with variables of its surroundings, and an object have no name that says what they compute: a
-    random number follows theirs, the same one for the same object.
+    A hash of its code, and of the numbers and strings that it uses, follows that of a function. One with variables of
+    its surroundings, and an object or its method, have a random number instead, the same one for the same object.
     """
-    named = getattr(output, "__name__", "<lambda>") != "<lambda>" and not getattr(output, "__closure__", None)
-    if isinstance(output, str) or named:
+    if isinstance(output, str | BuiltinFunctionType | MethodDescriptorType):
         return output_name(output)
+    if isinstance(output, FunctionType) and not output.__closure__:
+        return f"{output_name(output)} {sha256(repr(_describe_code(output)).encode()).hexdigest()[:8]}"
     try:
-        token = _TOKENS.setdefault(output, uuid4().hex[:8])
+        token = _TOKENS.setdefault(getattr(output, "__self__", output), uuid4().hex[:8])
     except TypeError:  # neither hashable nor weakly referenced
         token = f"{id(output):x}"
     return f"{output_name(output)} {token}"
+
+
+def _describe_code(function: FunctionType) -> list[Any]:
+    """Return what a function does, as far as its code and the plain values that it uses tell."""
+    described: list[Any] = [function.__defaults__, function.__kwdefaults__]
+    waiting = [function.__code__]
+    for code in waiting:
+        used = {name: function.__globals__.get(name) for name in code.co_names}
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+        described += [code.co_code, code.co_names, [each for each in code.co_consts if not isinstance(each, CodeType)]]
+        described += [(name, each) for name, each in used.items() if isinstance(each, int | float | str | tuple)]
+    return described
 
 
 def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
@@ -194,6 +213,7 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...], whose: str = "
         return Picked(values, None, returned)
     if isinstance(returned, Tensor):
         return Picked(returned, "output", returned)
+    _check_distribution(returned, output, whose)
     if isinstance(getattr(returned, "logits", None), Tensor):
         return Picked(returned.logits, "logits", returned)
     if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
@@ -208,6 +228,19 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...], whose: str = "
     (name, tensor), *others = candidates
     # One number per example next to several, such as a critic's value, is not what is meant.
     return Picked(tensor, name, returned, tuple(other for other, leaf in others if leaf.dim() > 1 or tensor.dim() < 2))
+
+
+def _check_distribution(returned: Any, output: Output, whose: str) -> None:
+    """Raise if the logits of a distribution are not those of classes, of which one is drawn: Bernoulli's, say."""
+    constraints = getattr(type(returned), "arg_constraints", None) if isinstance(returned, Distribution) else None
+    logits = constraints.get("logits") if isinstance(constraints, dict) else None
+    if logits is None or logits.event_dim > 0 or (whose != "network" and output != "softmax"):
+        return
+    advice = "Use output='sigmoid'" if whose == "model" else "Let it return logits of classes"
+    raise ValueError(
+        f"the {whose} returned a {type(returned).__name__}, whose logits are those of independent probabilities, not "
+        f"of classes, of which one is drawn. {advice}."
+    )
 
 
 def _advise_on_arrays(returned: Any) -> str:
@@ -285,9 +318,10 @@ def _find_code(returned: Any, tensor: Tensor, code: str = "returned") -> str | N
 
 
 def are_distributions(values: Tensor) -> bool:
-    """Return whether no output is negative, and those of the last dimension sum to 1."""
+    """Return whether no output is negative, and those of the last dimension sum to 1, or all to 100 percent."""
     sums = values.double().sum(-1)
-    return bool((values >= 0).all() & ((sums - 1).abs() <= TOLERANCE).all())
+    known = (((sums / total - 1).abs() <= TOLERANCE).all() for total in (1, _PERCENT))
+    return bool((values >= 0).all()) and any(map(bool, known))
 
 
 def as_class_logits(outputs: Tensor) -> Tensor:
@@ -302,8 +336,8 @@ def as_class_logits(outputs: Tensor) -> Tensor:
     single = logits.shape[1] == 1
     if not single and are_distributions(logits):
         raise ValueError(
-            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
-            "or the logarithms of the probabilities."
+            "the outputs are probabilities already: none is negative, and they sum to 1 or 100. Let the model return "
+            "logits, or the logarithms of the probabilities."
         )
     least, most = (float(bound) for bound in logits.aminmax())
     if 0 <= least < most <= 1 and logits.numel() >= _ENOUGH:
@@ -321,7 +355,7 @@ def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model"
     if output == "softmax" and are_distributions(values):
         raise ValueError(
             f"output='softmax' makes probabilities of logits, but the {whose}'s outputs are probabilities already: "
-            f"none is negative, and they sum to 1. {advice}."
+            f"none is negative, and they sum to 1 or 100. {advice}."
         )
     if output == "sigmoid" and values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values.exp()):
         raise ValueError(

@@ -23,11 +23,12 @@ class Partners:
     """The second end of each path, for given first ends.
 
     ``partners`` are a function of a batch, several (one is drawn for each path), or a second data set, whose examples
-    belong to those of the same index.
+    belong to those of the same index. Messages call them by the ``option`` that they were given as.
     """
 
-    def __init__(self, partners: Any, examples: int, read_item: ItemReader) -> None:
+    def __init__(self, partners: Any, examples: int, read_item: ItemReader, option: str = "partners") -> None:
         self._changes, self._others, self._read_item = read_changes(partners), None, read_item
+        self._option = option
         if not self._changes:
             with _naming_partners():
                 self._others = as_examples(partners)
@@ -39,7 +40,7 @@ class Partners:
     def fetch(self, first: Tree, indices: Sequence[int], *, seed: int, block: int) -> Tree:
         """Return the partners of a block's examples; random changes depend on the seed and the block alone."""
         if self._others is None:
-            return change_examples(self._changes, first, len(indices), seed=seed, block=block, option="partners")
+            return change_examples(self._changes, first, len(indices), seed=seed, block=block, option=self._option)
         with _naming_partners():
             second = self._read_item(self._others.fetch(indices)).inputs
         check_alike(first, second, "data set of partners=")

@@ -92,6 +92,20 @@ def align(inputs: Tree) -> dict[str, Tensor]:
     return {"input_ids": ids.gather(1, places), "attention_mask": mask.gather(1, places).long()}
 
 
+def note_padding(inputs: Tree, padding: int) -> str | None:
+    """Return a note on token ids without a mask that seem to be padded: some begin, or end, with the padding token."""
+    if isinstance(inputs, Mapping) and "attention_mask" in inputs:
+        return None
+    first, last = (inputs["input_ids"] if isinstance(inputs, Mapping) else inputs)[:, [0, -1]].eq(padding).unbind(1)
+    # All may begin with a token that is both the first of every text and the padding.
+    if not bool(last.any()) and bool(first.all() | ~first.any()):
+        return None
+    return (
+        f"some prompts begin or end with token {padding}, as if it filled them up, and there is no attention_mask: it "
+        "is read as text. Give the mask, or the prompts as a list."
+    )
+
+
 def run_prompts(language: LanguageModel, run: Callable[[Tree], Any], inputs: Tree) -> Any:
     """Run a language model on aligned prompts, and return the logits of the next token of each, prompts × tokens."""
     if not holds_ids(inputs):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._adapters.examples import count_examples
+from effdeg._adapters.examples import check_channels_first, count_examples
 from effdeg._adapters.paths import check_real
 from effdeg._utils.checks import check_generator
 from effdeg._utils.shapes import Bool
@@ -48,7 +48,7 @@ def cutmix(
         The mixed images and their labels, soft as those of :func:`mixup`.
 
     Raises:
-        TypeError: If ``x`` is not a tensor or complex, or a setting has the wrong type.
+        TypeError: If ``x`` is not a tensor, complex, or has its channels last, or a setting has the wrong type.
         ValueError: If ``x`` has no height and width, ``y`` does not have one row per image or has ids that are not
             classes, ``classes`` is missing for ids, or a setting is out of range.
     """
@@ -93,3 +93,4 @@ def _check_images(x: object) -> None:
             "× width. For examples without pixels use mixup."
         )
     check_real(x, "x")
+    check_channels_first(x)

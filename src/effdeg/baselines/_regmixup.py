@@ -126,7 +126,8 @@ def check_logits(returned: Any, rows: int, model: Callable[..., Any], checked: C
     values = shaped_values(returned, "identity", points=rows, look=True, whose="network")
     if values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values):
         raise ValueError(
-            "the model's outputs are probabilities already: none is negative, and they sum to 1. Let it return logits."
+            "the model's outputs are probabilities already: none is negative, and they sum to 1 or 100. Let it return "
+            "logits."
         )
     checked.add(model)
     return True

@@ -27,6 +27,8 @@ _WORKING_SET = 2**21
 # Up to this many nodes a fit is a small operator, computed without a library call: a training step has few nodes, and
 # may be compiled or captured in a CUDA graph.
 _FEW_NODES = 16
+# How far rounded nodes may lie beyond the ends.
+_ROUNDING = 1e-6
 
 
 def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
@@ -83,8 +85,8 @@ def fit_operator(
         The operator, in float64, of shape ``(…, degree + 1, nodes)``.
 
     Raises:
-        ValueError: If there are fewer than ``degree + 1`` nodes (without damping: distinct ones), ``basis`` is not
-            known, or ``damping`` is negative or not finite.
+        ValueError: If there are fewer than ``degree + 1`` nodes (without damping: distinct ones), they lie outside of
+            [0, 1] (not checked on a GPU), ``basis`` is not known, or ``damping`` is negative or not finite.
         TypeError: If ``degree`` is not a whole number, or ``damping`` is not a number.
 
     Example:
@@ -153,6 +155,12 @@ def _check(alpha: Tensor, degree: int, damping: float) -> None:
     """Raise unless the nodes, with this damping, determine a polynomial of this degree."""
     check_fit(alpha.shape[-1], degree)
     check_damping(damping)
+    # Not on a GPU: that would wait for it.
+    if alpha.is_cpu and not is_traced() and bool(((alpha < -_ROUNDING) | (alpha > 1 + _ROUNDING)).any()):
+        raise ValueError(
+            f"nodes go from {alpha.min():.3g} to {alpha.max():.3g}, but alpha are positions in [0, 1]. For t in "
+            "[-1, 1] give (t + 1) / 2."
+        )
     if damping > 0 or is_traced() or (alpha.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     distinct = 1 + int((alpha.sort(-1).values.diff(dim=-1) > 0).sum(-1).amin())

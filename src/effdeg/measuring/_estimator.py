@@ -230,7 +230,7 @@ def measure(
         table = collect(groups, runner.drawn, widths, tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
-    settings = Settings.of(runner.record(), fit_settings, described, tolerance=tolerance)
+    settings = Settings.of(runner.record(len(table.rows)), fit_settings, described, tolerance=tolerance)
     return as_measurement(table, runner.drawn.pairs, settings)
 
 

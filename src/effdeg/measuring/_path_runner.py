@@ -28,12 +28,12 @@ from effdeg._adapters.inference import (
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
-from effdeg._adapters.prompts import align, holds_ids, run_prompts
+from effdeg._adapters.prompts import align, holds_ids, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
-from effdeg._utils.distributed import broadcast_from_first, rank_and_size
+from effdeg._utils.distributed import broadcast_from_first, rank_and_size, union_over_ranks
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
 from effdeg.measuring._record import PathRecord
@@ -86,19 +86,27 @@ class PathBlocks:
 class PathRunner:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
-    def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        examples: Examples,
+        drawn: DrawnPaths,
+        batch_size: int | None,
+        option: str = "partners",
+    ) -> None:
         self._language = find_language_model(runner.model)
         if self._language is not None:
             runner = runner.adapted(partial(run_prompts, self._language))
         self._runner, self._examples = runner, examples
         self._read_item = ItemReader(runner.model)
         partners = drawn.settings.partners
-        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item)
+        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item, option)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         self.drawn = drawn
         self.model = model_name(runner.model)
-        self._fingerprint = self._dtype = ""
+        self._dtype = ""
+        self._hashes: dict[int, str] = {}  # of the examples of each block that this process fetched
         self.notes: list[str] = []  # on the data, known when the first paths were run
 
     def run(
@@ -141,24 +149,28 @@ class PathRunner:
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
             yield PathBlocks(blocks, alpha, kept, paths.ends())
 
-    def record(self) -> PathRecord:
-        """Return what a measurement records of the model and its paths, once they were run, alike on all processes."""
+    def record(self, paths: int | None = None) -> PathRecord:
+        """Return what a measurement records of the model and its first paths, or all, alike on all processes.
+
+        They must have been run.
+        """
         # The first process has the first paths.
-        own = self._dtype, self._fingerprint, tuple(self.notes), self._space.name
-        dtype, fingerprint, notes, at = broadcast_from_first(own)
+        dtype, notes, at = broadcast_from_first((self._dtype, tuple(self.notes), self._space.name))
+        hashes = union_over_ranks(self._hashes)
+        used = [hashes[block.start] for block in self.drawn.blocks() if paths is None or block.start < paths]
         settings = self.drawn.settings
         return PathRecord(
             **{**vars(settings), "at": at, "partners": name_partners(settings.partners)},
             examples=len(self._examples),
             dtype=dtype,
             model=self.model,
-            fingerprint=fingerprint,
+            fingerprint=hashlib.sha256("".join(used).encode()).hexdigest()[:16],
             new_norms=find_new_norms(self._runner.model),
             notes=notes,
         )
 
     def _add_note(self, note: str | None) -> None:
-        if note is not None:
+        if note is not None and note not in self.notes:
             self.notes.append(note)
 
     def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
@@ -183,15 +195,16 @@ class PathRunner:
         if self._partners is not None:
             partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
             ends = concatenate([ends, partners])
+        self._hashes[block.start] = hash_examples(ends)
         if block.start == 0:
             self._warn_of_collate(drawn)
-            self._fingerprint = hash_examples(ends)
             self._add_note(item.note)
             named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
             check_integer_masks(named)
             self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
         if self._language is not None and holds_ids(ends):
-            ends = align(ends)
+            given, ends = ends, align(ends)
+            self._add_note(note_padding(given, self._language.padding))
             if self._space.name is None and (at := find_embeddings(self._runner.model)) is not None:
                 self._space = Space(self._runner, at)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))

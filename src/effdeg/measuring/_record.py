@@ -48,8 +48,8 @@ class Settings(FitSettings, PathRecord):
             ``logits``, a key, ``[0]`` …; None if ``output`` is a function, which received them all.
         other_tensors: The tensors that could also have been meant, if there was a choice.
         outputs: The shape of the fitted values of one example.
-        fingerprint: A hash of the examples at the ends of the first 16 paths, as they were given. It is the same for
-            any model, batch size and number of processes, and differs for other data or other preprocessing.
+        fingerprint: A hash of the examples at the ends of all paths, as they were given. It is the same for any model,
+            batch size and number of processes, and differs for other data or other preprocessing.
         new_norms: The BatchNorm layers that no batch has given running statistics.
         notes: What was noticed on the way, such as tensors of the data that were not used.
         version: The version of effdeg.
@@ -105,9 +105,7 @@ class Settings(FitSettings, PathRecord):
             "dtype": " (rounding looks complex: pass dtype=torch.float32)",
             "output": ""
             if {own["output"], others["output"]} & {"softmax", "sigmoid", "identity"}
-            else (
-                " (a function without a name of its own is the same only as the same object: define it once, by def)"
-            ),
+            else (" (a function is the same only with the same code, or as the same object: define it once, by def)"),
         }
         return [f"{named.get(n, n)}: {own[n]} and {others[n]}{remedies.get(n, '')}" for n in names]
 

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -108,13 +108,14 @@ class Observer:
             kept = Observation(**torch.load(file, weights_only=True))
         except (OSError, EOFError, RuntimeError, TypeError, UnpicklingError):
             return None
-        now = self.try_out(model).logits
-        difference = (now - kept.logits[: len(now)]).abs().max()
+        rows = spread(list(range(len(self.indices))), _HASHED)
+        now = self.try_out(model, rows).logits
+        difference = (now - kept.logits[rows]).abs().max()
         return kept if float(difference) <= _SAME * float(kept.logits.abs().max()) else None
 
-    def try_out(self, model: Model, count: int = 2) -> Observation:
-        """Observe a model on a few examples, to raise now what would fail on all."""
-        few = replace(self, indices=self.indices[:count], keep=None, train=None)
+    def try_out(self, model: Model, rows: Sequence[int] = (0, 1)) -> Observation:
+        """Observe a model on some of the examples, to raise now what would fail on all."""
+        few = replace(self, indices=[self.indices[row] for row in rows], keep=None, train=None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return few._observe(model, ignore)
@@ -140,7 +141,7 @@ class Observer:
 
         rows: dict[int, dict[str, Tensor]] = {}
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
-            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
+            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size, option="change")
             for group in path_runner.run(read, update=update):
                 columns = _summarize(group, self.nodes)
                 for block, part in split_rows(group.blocks):
@@ -191,7 +192,7 @@ class Observer:
         some = spread(self.indices, _HASHED)
         with seed_everything(self.seed):  # a data set may draw
             inputs = ItemReader(model)(self.examples.fetch(some)).inputs
-        partners = Partners(self.change, len(self.examples), ItemReader(model))
+        partners = Partners(self.change, len(self.examples), ItemReader(model), option="change")
         told = (
             hash_examples(weights),
             repr(model),

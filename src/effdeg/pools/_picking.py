@@ -70,8 +70,8 @@ def pick(
         data: Examples like those that the model will be used on, of any kind that :func:`effdeg.measure` accepts.
         labels: The classes of the first examples, if you know some: the accuracies on these are shown, and combined
             with the score to an estimate of each model's error.
-        train: Examples with labels that the models were trained on, as ``(inputs, labels)`` or a data set: models that
-            do not fit them are noted.
+        train: Examples with labels that the models were trained on, as ``(inputs, labels)`` or a data set, of which as
+            many as ``examples`` are drawn: models that do not fit them are noted.
         change: A function of a batch that should not change a class, or several, of which one is drawn for each
             example; see :mod:`effdeg.changes`. By default images are mirrored (not those of one channel) and shifted by
             up to an eighth of their size, a tenth of the tokens is replaced, and to vectors is added noise of a tenth

@@ -413,7 +413,7 @@ class Evaluator:
 
         def run(part: slice) -> Tensor:
             returned = self.runner(self.fetch(part)[0])
-            return shaped_values(returned, "identity", points=part.stop - part.start).cpu()
+            return shaped_values(returned, "identity", points=part.stop - part.start, whose="network").cpu()
 
         self.once("look", self._look)
         outputs = self.once("outputs", lambda: torch.cat(self.batches.run(run, self.count)))

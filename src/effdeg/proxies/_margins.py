@@ -140,8 +140,8 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
     check_range(labels, "the labels", classes)
     if are_distributions(logits):
         raise NotApplicable(
-            "the outputs are probabilities already: none is negative, and they sum to 1. Let the model return logits, "
-            "or the logarithms of the probabilities."
+            "the outputs are probabilities already: none is negative, and they sum to 1 or 100. Let the model return "
+            "logits, or the logarithms of the probabilities."
         )
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch.nn.utils import parametrize
 
 from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import as_module
+from effdeg._utils.checks import shorten
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
@@ -238,6 +240,11 @@ def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
     """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
     evaluator.check_not_scripted()
     found = list(_find_maps(evaluator.module))
+    if others := [name for name, each in evaluator.module.named_parameters() if _may_be_map(name, each)]:
+        warnings.warn(
+            f"the model has matrices that are not counted, since 'weight' is not in their names: {shorten(others)}.",
+            stacklevel=2,
+        )
     if not found:
         raise NotApplicable(
             f"the model ({type(evaluator.module).__name__}) has no weight matrix: no parameter with 'weight' in its "
@@ -286,6 +293,12 @@ def _find_maps(model: nn.Module) -> Iterator[LinearMap]:
                 seen.add(id(own))  # a weight that two layers share counts once
             convolution = module if isinstance(module, _ConvNd) and name == "weight" else None
             yield LinearMap(f"{prefix}.{name}" if prefix else name, weight.detach(), convolution)
+
+
+def _may_be_map(name: str, parameter: Tensor) -> bool:
+    """Return whether a parameter that does not count may be a matrix that is multiplied with, by its name and shape."""
+    sizes = [size for size in parameter.shape if size > 1]
+    return len(sizes) > 1 and not re.search("weight|bias|embed|pos|token", name)
 
 
 def _name_of_weight(module: nn.Module, name: str) -> str:
