@@ -241,6 +241,11 @@ def test_changes_of_shape_or_type_are_refused(change):
         Penalty(partners=[turn, change])(mlp().double(), X)
 
 
+def test_given_pairs_contradict_partners():
+    with pytest.raises(ValueError, match="pairs were given, but Penalty"):
+        Penalty(partners=turn).points(X, pairs=torch.tensor([[0, 1]]))
+
+
 def test_nan_from_partners_is_an_error_that_names_them():
     penalty, model = Penalty(partners=lambda x: x.log()), mlp().double()
     with pytest.raises(ValueError, match="the function of partners= returned NaN or infinite numbers"):
