@@ -1,8 +1,6 @@
 """Properties that hold for many measures and methods, each named once."""
 
-import copy
 import gc
-import pickle
 import random
 import tempfile
 import warnings
@@ -75,18 +73,6 @@ def assert_same_under_vmap(penalty, models, *given, **options):
     for model, value in zip(models, together, strict=True):
         torch.manual_seed(3)
         torch.testing.assert_close(penalty(model, *given, **options)[1], value)
-
-
-def assert_copies_agree(penalty, model, *given):
-    """Copies of a penalty, also by way of a file, look and compute like it; it has no state."""
-    assert not penalty.state_dict()
-    for twin in (copy.deepcopy(penalty), pickle.loads(pickle.dumps(penalty))):
-        assert repr(twin) == repr(penalty)
-        values = []
-        for each in (penalty, twin):
-            torch.manual_seed(0)
-            values.append(each(copy.deepcopy(model), *given)[1])
-        assert torch.equal(*values)
 
 
 def _parts(model):

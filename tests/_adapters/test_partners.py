@@ -63,11 +63,6 @@ def test_errors_in_a_second_data_set_say_that_it_is_one(partners):
     assert "The inputs that this is about are partners=" in raised.value.__notes__[0]
 
 
-def test_partners_of_another_type_are_named():
-    with pytest.raises(ValueError, match=r"returned \(16, 1, 6, 6\) torch.float64 for \(16, 1, 6, 6\) torch.float32"):
-        effdeg.measure(make_model(), IMAGES, partners=IMAGES.double(), **OPTIONS)
-
-
 def test_comparisons_do_not_mix_partners():
     measured = [effdeg.measure(make_model(), IMAGES, partners=each, **OPTIONS) for each in (None, changes.mirror)]
     with pytest.raises(ValueError, match="partners: None and mirror"):
@@ -83,9 +78,7 @@ def test_comparisons_do_not_mix_partners():
         (lambda x: x[..., :3], "function of partners= returned .* a batch of the same shape"),
         (lambda x: None, "returned NoneType"),
         (lambda x: x / 0, "returned NaN or infinite"),
-        (lambda x: x.double(), "same shape and type"),
         (IMAGES[:3], "are 3 examples, but inputs hold 30"),
-        ("mirror", "is a path"),
     ],
 )
 def test_bad_partners_are_refused(partners, message):
@@ -97,10 +90,6 @@ def test_a_function_that_works_in_place_leaves_the_data_alone():
     kept = IMAGES.clone()
     effdeg.measure(make_model(), IMAGES, partners=lambda x: x.mul_(0.5), **OPTIONS)
     assert torch.equal(IMAGES, kept)
-
-
-def test_one_example_is_enough():
-    assert effdeg.measure(make_model(), IMAGES[:1], partners=changes.mirror, **OPTIONS).value > 0
 
 
 def test_proxies_along_paths_lead_to_partners_too():
@@ -129,10 +118,8 @@ OWN = torch.Generator().manual_seed(0)
     "change",
     [
         lambda x: x.flip(0),
-        lambda x: x.roll(1, 0),
         lambda x: x[torch.randperm(len(x))],
         lambda x: x - x.mean(0),
-        lambda x: x.cumsum(0),
         lambda x: 0.5 * x + 0.5 * x.flip(0),
     ],
 )

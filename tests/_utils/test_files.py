@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from effdeg._utils.files import checksum, dump, list_weights, make_folder, to_json, write_atomically, write_json
+from effdeg._utils.files import checksum, list_weights, make_folder, to_json, write_atomically, write_json
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -38,10 +38,6 @@ def test_json_has_null_for_what_json_does_not_have(tmp_path):
     write_json(tmp_path / "value.json", value)
     assert json.loads((tmp_path / "value.json").read_text()) == expected
     assert "\n" not in to_json(value)
-
-
-def test_what_is_written_into_a_stream():
-    assert dump(lambda stream: stream.write(b"bytes")) == b"bytes"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

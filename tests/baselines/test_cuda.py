@@ -10,7 +10,7 @@ from effdeg.baselines import ICT, R3F, JacobianPenalty, RDrop, cutmix, manifold_
 from effdeg_lab.engine.step import CapturedStep
 from tests.baselines.test_jacobian import SEQUENCES, Recurrent
 from tests.baselines.test_methods import JOINED
-from tests.models import Tokens, mlp
+from tests.models import mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -204,25 +204,3 @@ def test_without_that_cudnn_refuses():
     (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"derivative for|not implemented|cudnn"):
         gradient.square().sum().backward()
-
-
-def test_token_ids():
-    inputs = {"input_ids": torch.randint(30, (8, 7)).cuda(), "attention_mask": torch.ones(8, 7).bool().cuda()}
-    way = method("embedding-mixup", at="embed", classes=3)
-    model = Tokens().cuda()
-    way.loss(model, inputs, torch.zeros(8).long().cuda(), lambda out, y: cross_entropy(out["logits"], y)).backward()
-    assert model.embed.weight.grad.abs().sum() > 0
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_inductor_compiles_mixup():
-    model = mlp().cuda()
-    x, y = torch.randn(16, 6, device="cuda"), torch.randint(4, (16,), device="cuda")
-
-    @torch.compile(fullgraph=True)
-    def loss_of(x, y):
-        x, y = mixup(x, y, classes=4)
-        return cross_entropy(model(x), y)
-
-    losses = [loss_of(x, y).item() for _ in range(5)]
-    assert len(set(losses)) == 5

@@ -123,7 +123,7 @@ PENALTIES = {
 }
 
 
-@pytest.mark.parametrize("weight", [None, 0.5, "at the loss"])
+@pytest.mark.parametrize("weight", [None, "at the loss"])
 @pytest.mark.parametrize("name", PENALTIES)
 def test_a_penalty_by_name_is_that_by_hand(name, weight):
     settings, penalty, default = PENALTIES[name]
@@ -198,11 +198,8 @@ def test_sam_by_name_looks_after_batchnorm():
     assert model[0].num_batches_tracked == 3
 
 
-@pytest.mark.parametrize(
-    ("given", "name"), [("SAM", "sam"), (" mixup + ed ", "mixup+ed"), ("Mixup+ASAM", "mixup+asam")]
-)
-def test_names_may_have_capitals_and_spaces(given, name):
-    assert repr(method(given)) == repr(method(name))
+def test_names_may_have_capitals_and_spaces():
+    assert repr(method(" Mixup + ASAM ")) == repr(method("mixup+asam"))
 
 
 def test_settings_of_a_method_are_not_for_its_optimizer():
@@ -261,56 +258,31 @@ def test_a_method_can_be_read_and_copied(name):
     ("name", "settings", "kind", "message"),
     [
         ("mixupp", {}, ValueError, "method='mixupp' is not known. Did you mean 'mixup'"),
-        ("", {}, ValueError, "is not known. Choose from"),
-        ("sam+edd", {}, ValueError, "method='edd' is not known"),
         ("sam+asam", {}, ValueError, "joins 'sam' and 'asam', which both act on the optimizer"),
         ("jacobian+ed", {}, ValueError, "joins 'jacobian' and 'ed', which both act on the loss"),
         ("mixup+cutmix", {}, ValueError, "joins 'mixup' and 'cutmix', which both act on the batch"),
-        ("regmixup+ed", {}, ValueError, "both act on the loss"),
         ("manifold-mixup", {"classes": 4}, TypeError, "at=None must be a list of the layers"),
         ("manifold-mixup", {"at": "1"}, TypeError, "at='1' must be a list of the layers"),
-        ("manifold-mixup", {"at": [3]}, TypeError, "at=3 must be the name of a layer or a module"),
         ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("regmixup", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
-        ("neftune+ed", {}, ValueError, "joins 'neftune' and 'ed', which both act on the loss"),
         ("neftune", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
-        ("rdrop+ed", {}, ValueError, "joins 'rdrop' and 'ed', which both act on the loss"),
         ("rdrop", {"alpha": 1.0}, TypeError, "'alpha' is not a setting of method 'rdrop'. It has none"),
         ("r3f", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
-        ("r3f", {"eps": 1e-5}, TypeError, "'eps' is not a setting of method 'r3f'"),
+        ("r3f", {"noise": 0.0}, ValueError, "noise=0.0 must be positive"),
+        ("r3f", {"distribution": "gaussian"}, ValueError, "distribution='gaussian' is not known. Choose from"),
         ("regmixup", {"loss": "mse"}, ValueError, "loss='mse' is not known"),
-        ("mixup+embedding-mixup", {"at": "1"}, ValueError, "both act on the batch"),
-        ("embedding-mixup+ed", {"at": "1"}, ValueError, "both act on the loss"),
-        ("ed+ed", {}, ValueError, "joins 'ed' and 'ed'"),
         ("ed", {"node": 3}, TypeError, "'node' is not a setting of method 'ed'. Did you mean 'nodes'"),
         ("sam", {"nodes": 3}, TypeError, "Choose from: 'rho'"),
-        ("sam", {"model": mlp()}, TypeError, "'model' is not a setting"),
-        ("plain", {"rho": 3}, TypeError, "It has none"),
         ("sam", {"weight": 3.0}, TypeError, "weight=3.0 is the weight of a penalty, but method 'sam' has none"),
         ("ed", {"weight": -1.0}, ValueError, "weight=-1.0 must be zero or positive"),
-        ("ed", {"weight": float("inf")}, ValueError, "weight=inf must be zero or positive and finite"),
-        ("ed", {"weight": float("nan")}, ValueError, "weight=nan must be"),
         ("ed", {"weight": "7"}, TypeError, "weight='7' must be a number"),
         ("ed", {"weight": torch.tensor(7.0)}, TypeError, r"must be a number.* to Method.loss"),
         ("embedding-mixup", {"classes": 4}, TypeError, "needs the layer to mix at"),
-        ("embedding-mixup", {"at": None}, TypeError, "needs the layer to mix at"),
         ("embedding-mixup", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
         ("embedding_mixup", {}, ValueError, "Did you mean 'embedding-mixup'"),
-        ("SAN", {}, ValueError, "Did you mean 'sam'"),
         (None, {}, TypeError, "by its name, such as 'mixup.ed', but None was given"),
-        (SAM, {}, TypeError, "by its name"),
         ("mixup", {"classes": 0}, ValueError, "classes=0 is too small"),
-        ("mixup", {"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
-        ("embedding-mixup", {"at": "1", "classes": "4"}, TypeError, "classes='4' must be a whole number"),
-        *[
-            (
-                name,
-                {"at": "1", "generator": 3} if name[0] == "e" else {"generator": 3},
-                TypeError,
-                "generator=3 must be",
-            )
-            for name in ("mixup", "embedding-mixup", "jacobian", "ed")
-        ],
+        *[(name, {"generator": 3}, TypeError, "generator=3 must be") for name in ("mixup", "jacobian", "ed")],
         ("mixup", {"alpha": "1"}, TypeError, "alpha='1' must be a number"),
         ("sam", {"rho": None}, TypeError, "rho=None must be a number"),
         ("asam", {"eta": [0.1]}, TypeError, r"eta=\[0.1\] must be a number"),

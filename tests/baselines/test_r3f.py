@@ -6,15 +6,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.baselines import R3F, method
 from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.baselines.test_rdrop import divergence_slowly
-from tests.batches import X, Y, tokens
-from tests.models import Shared, Tokens, Unexpected, WithTupleLayer, mlp
-from tests.properties import assert_copies_agree, assert_same_gradients, assert_same_under_vmap
-from tests.train.test_loops import Checkpointed
+from tests.batches import X, Y
+from tests.models import Unexpected, mlp
+from tests.properties import assert_same_gradients
 
 
 def draw_noise(shape, size, distribution="uniform", seed=3):
@@ -35,17 +33,12 @@ def penalty_slowly(first, second):
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])
-@pytest.mark.parametrize("by_name", [False, True])
-def test_one_example_at_a_time(distribution, by_name):
+def test_one_example_at_a_time(distribution):
     model, twin, calls = mlp().double(), mlp().double(), []
     model.register_forward_hook(lambda _, given, __: calls.append(len(given[0])))
     moved = X + draw_noise(X.shape, 0.3, distribution)
-    if by_name:
-        way = method("r3f", noise=0.3, distribution=distribution, weight=0.7)
-        loss = way.loss(model, X, Y, cross_entropy)
-    else:
-        outputs, value = R3F(0.3, distribution=distribution)(model, X, Y)
-        loss = cross_entropy(outputs, Y) + 0.7 * value
+    outputs, value = R3F(0.3, distribution=distribution)(model, X, Y)
+    loss = cross_entropy(outputs, Y) + 0.7 * value
     assert calls == [24]
     rows = [torch.cat([twin(row[None]) for row in batch]) for batch in (X, moved)]
     expected = cross_entropy(rows[0], Y) + 0.7 * penalty_slowly(*rows)
@@ -62,20 +55,6 @@ def test_at_a_layer(given):
     torch.testing.assert_close(outputs, twin(X))
     assert_same_gradients(value, expected, model, twin)
     assert not any(module._forward_hooks for module in model.modules())
-
-
-def test_token_ids():
-    model, inputs = Tokens().double(), tokens()
-    noise = draw_noise((10, 7, 8), 0.2)
-    outputs, value = R3F(0.2, at="embed")(model, inputs)
-
-    def run(hidden):
-        weight = inputs["attention_mask"][..., None].double()
-        return model.head((torch.tanh(model.mix(hidden)) * weight).sum(1) / weight.sum(1))
-
-    embedded = model.embed(inputs["input_ids"])
-    torch.testing.assert_close(outputs["logits"], model(**inputs)["logits"])
-    torch.testing.assert_close(value, penalty_slowly(run(embedded), run(embedded + noise)))
 
 
 def test_a_hugging_face_model_with_noise_at_its_token_embeddings():
@@ -101,7 +80,7 @@ def test_small_noise_measures_the_jacobian():
     model = mlp()
     draw_noise(X.shape, 1e-5)
     way = R3F()
-    value = torch.stack([way(model, X.float())[1] for _ in range(300)]).mean().item()
+    value = torch.stack([way(model, X.float())[1] for _ in range(200)]).mean().item()
     expected = 0.0
     for row in X:
         jacobian = torch.autograd.functional.jacobian(copy.deepcopy(model).double(), row)
@@ -128,94 +107,11 @@ def test_what_gets_noise_among_several_inputs():
     assert seen["scale"] == 2.0
 
 
-def test_a_layer_that_returns_a_tuple():
-    model = WithTupleLayer().double()
-    noise = draw_noise((12, 6), 0.4)
-    outputs, value = R3F(0.4, at="layer")(model, X)
-    hidden = model.layer(X)[0]
-    torch.testing.assert_close(outputs, model(X))
-    torch.testing.assert_close(
-        value, penalty_slowly(*(model.head(torch.relu(each)) for each in (hidden, hidden + noise)))
-    )
-
-
-def test_a_generator_draws_alone():
-    model, state = mlp().double(), torch.get_rng_state()
-    values = [R3F(0.1, generator=torch.Generator().manual_seed(1))(model, X)[1] for _ in range(2)]
-    assert torch.equal(*values)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("at", [None, "1"])
-def test_half_precision_is_summed_in_single(at):
-    model = mlp()
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs, value = R3F(0.5, at=at)(model, X.float())
-    assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
-    value.backward()
-    assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters() if parameter is not model[2].bias)
-
-
-def test_several_models_under_vmap():
-    assert_same_under_vmap(R3F(0.3), [mlp(seed=seed).double() for seed in range(2)], X)
-
-
-@pytest.mark.usefixtures("process_group")
-def test_wrapped_models():
-    model = mlp().double()
-    draw_noise(X.shape, 0.3)
-    expected = R3F(0.3, at="1")(model, X)[1]
-    gradients = torch.autograd.grad(expected, list(model.parameters()))
-    compiled = torch.compile(model, backend="eager")
-    compiled(X)
-    parallel = DistributedDataParallel(model)
-    for each in (compiled, parallel):
-        draw_noise(X.shape, 0.3)
-        torch.testing.assert_close(R3F(0.3, at="1")(each, X)[1], expected)
-    for _ in range(2):
-        parallel.zero_grad()
-        draw_noise(X.shape, 0.3)
-        R3F(0.3, at="1")(parallel, X)[1].backward()
-    torch.testing.assert_close([parameter.grad for parameter in model.parameters()], list(gradients))
-
-
-def test_it_can_be_read_and_copied_and_has_no_state():
-    model = mlp().double()
-    assert repr(R3F()) == "R3F(noise=1e-05, distribution='uniform')"
-    assert repr(R3F(0.1, at=model[1], distribution="normal")) == "R3F(noise=0.1, distribution='normal', at='Tanh')"
-    way = R3F(0.1, at=model[0])
-    assert not way.state_dict()
-    assert list(way.modules()) == [way]
-    way = R3F(0.1, at="0")
-    assert repr(way) == "R3F(noise=0.1, distribution='uniform', at='0')"
-    assert_copies_agree(way, model, X)
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind", "message"),
-    [
-        ({"noise": 0.0}, ValueError, "noise=0.0 must be positive"),
-        ({"noise": "1e-5"}, TypeError, "noise='1e-5' must be a number"),
-        ({"at": 3}, TypeError, "at=3 must be the name of a layer"),
-        ({"distribution": "gaussian"}, ValueError, "distribution='gaussian' is not known. Choose from: 'uniform'"),
-        ({"generator": 3}, TypeError, "generator=3 must be"),
-    ],
-)
-def test_bad_settings(settings, kind, message):
-    with pytest.raises(kind, match=message):
-        R3F(**settings)
-    with pytest.raises(kind, match=message):
-        method("r3f", **settings)
-
-
 @pytest.mark.parametrize(
     ("x", "at", "kind", "message"),
     [
         (X.long(), None, TypeError, r"no floating-point tensor to add noise to.*at=model.get_input_embeddings\(\)"),
         ({"mask": X}, None, TypeError, "no floating-point tensor to add noise to"),
-        (X.cfloat(), None, TypeError, "complex"),
-        ({"x": X, "labels": Y}, None, ValueError, "x holds 'labels'"),
-        (X, "layr", ValueError, "Did you mean 'layer'"),
         ("x", None, TypeError, "x holds no examples"),
     ],
 )
@@ -225,10 +121,6 @@ def test_bad_input_stops_before_the_model_is_run(x, at, kind, message):
 
 
 def test_layers_and_outputs_that_do_not_fit():
-    with pytest.raises(ValueError, match="ran 2 times"):
-        R3F(at="layer")(Shared(), X.float())
-    with pytest.raises(ValueError, match=r"'block.0' runs inside torch.utils.checkpoint"):
-        R3F(at="block.0")(Checkpointed(False), X)
     with pytest.raises(TypeError, match="needs a layer that returns a floating-point tensor"):
         R3F(at="0")(nn.Sequential(nn.Identity(), nn.Embedding(5, 4)), Y)
     with pytest.raises(ValueError, match=r"for a joined batch of 12 \+ 12 examples"):

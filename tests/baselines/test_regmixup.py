@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy, one_hot
 from effdeg.baselines import R3F, RDrop, RegMixup
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
-from tests.models import TwoInputs, Unexpected, mlp
-from tests.properties import assert_copies_agree, assert_same_gradients, assert_same_under_vmap
+from tests.models import TwoInputs, mlp
+from tests.properties import assert_same_gradients
 
 LOSSES = ("cross-entropy", "brier", "l1")
 
@@ -33,7 +33,7 @@ def mixed_loss_slowly(model, share, partners, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("alpha", [0.3, 10.0, 20.0])
+@pytest.mark.parametrize("alpha", [0.3, 20.0])
 def test_one_example_at_a_time(alpha, loss):
     model, twin = mlp().double(), mlp().double()
     share, partners = drawn(alpha=alpha)
@@ -42,13 +42,6 @@ def test_one_example_at_a_time(alpha, loss):
     torch.testing.assert_close(outputs, twin(X))
     torch.testing.assert_close(mixed, expected)
     assert_same_gradients(cross_entropy(outputs, Y) + mixed, cross_entropy(twin(X), Y) + expected, model, twin)
-
-
-def test_it_is_one_forward_pass_of_twice_the_batch():
-    model, seen = mlp().double(), []
-    model.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
-    RegMixup(classes=4)(model, X, Y)
-    assert seen == [24]
 
 
 def test_batchnorm_sees_one_batch():
@@ -101,13 +94,6 @@ def test_soft_labels_and_labels_of_sequences(kind):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_half_precision_is_summed_in_single(loss):
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs, value = RegMixup(classes=4, loss=loss)(mlp(), X.float(), Y)
-    assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 def test_where_there_is_no_label_the_own_output_is_the_label(loss):
     model = mlp().double()
     value = RegMixup(classes=4, loss=loss)(model, X, torch.full_like(Y, -100))[1]
@@ -123,47 +109,6 @@ def test_where_there_is_no_label_the_own_output_is_the_label(loss):
     expected = {"brier": error.square().sum(), "l1": error.abs().sum(), "cross-entropy": None}[loss]
     expected = -(soft * logits.log_softmax(1)).sum() if expected is None else expected
     torch.testing.assert_close(value, expected / 12)
-
-
-def test_several_models_under_vmap():
-    assert_same_under_vmap(RegMixup(classes=4), [mlp(seed=seed).double() for seed in range(2)], X, Y)
-
-
-def test_it_can_be_read_and_copied_and_has_no_state():
-    way = RegMixup(20.0, classes=4)
-    assert repr(way) == "RegMixup(alpha=20.0, classes=4, loss='cross-entropy')"
-    assert_copies_agree(way, mlp().double(), X, Y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind", "message"),
-    [
-        ({"alpha": -1.0}, ValueError, "alpha=-1.0 must be positive"),
-        ({"alpha": "1"}, TypeError, "alpha='1' must be a number"),
-        ({"classes": 2.5}, TypeError, "classes=2.5 must be a whole number"),
-        ({"generator": 3}, TypeError, "generator=3 must be"),
-        ({"loss": "briar"}, ValueError, "loss='briar' is not known. Did you mean 'brier'"),
-        ({"loss": None}, ValueError, "loss=None is not known. Choose from: 'cross-entropy', 'brier', 'l1'"),
-    ],
-)
-def test_bad_settings(settings, kind, message):
-    with pytest.raises(kind, match=message):
-        RegMixup(**settings)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "classes", "kind", "message"),
-    [
-        ((X, Y), None, ValueError, "classes=…"),
-        ((X, Y), 3, ValueError, "do not match classes=3"),
-        ((X, Y[:3]), 4, ValueError, "needs a tensor of 12 rows"),
-        (({"x": X, "labels": Y}, Y), 4, ValueError, "x holds 'labels'"),
-        ((X.long(), Y), 4, TypeError, "no straight line joins integers"),
-    ],
-)
-def test_bad_input_stops_before_the_model_is_run(arguments, classes, kind, message):
-    with pytest.raises(kind, match=message):
-        RegMixup(classes=classes)(Unexpected(), *arguments)
 
 
 def test_outputs_that_do_not_fit():
@@ -182,17 +127,3 @@ def test_probabilities_are_no_logits(penalty):
         penalty(nn.Sequential(mlp(), nn.Dropout(0.1), nn.Softmax(-1)), x, y)
     with pytest.warns(UserWarning, match=r"the network returned several tensors. \[0\] is used, not \[1\]; .*alone"):
         penalty(lambda x: (nn.functional.dropout(mlp()(x)), x), x, y)
-
-
-def test_masks_are_joined_by_the_names_of_the_parameters():
-    """A position is hidden where both examples hide it: True in a padding mask."""
-    seen, hidden = [], torch.arange(6) >= 1 + torch.arange(12)[:, None] % 6
-
-    def model(x, padding_mask):
-        seen.append(padding_mask)
-        return x[:, :4] * 1.0
-
-    RegMixup(classes=4)(model, (X, hidden), Y)
-    partners = [(seen[0][12 + row] == (hidden[row] & hidden)).all(1).any() for row in range(12)]
-    assert all(partners)
-    assert not (seen[0][12:] & ~hidden).any()

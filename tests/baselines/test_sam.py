@@ -256,14 +256,8 @@ def test_a_copy_goes_on_by_itself(kind, duplicate):
 
 
 SCHEDULERS = {
-    "step": lambda optimizer: lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
     "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=10),
     "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
-    "sequential": lambda optimizer: lr_scheduler.SequentialLR(
-        optimizer,
-        [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2), lr_scheduler.CosineAnnealingLR(optimizer, 4)],
-        milestones=[2],
-    ),
 }
 
 
@@ -302,54 +296,6 @@ def test_hooks_and_later_groups():
     optimizer.load_state_dict(optimizer.state_dict())
     assert calls == ["before", "after", "loaded"]
     assert "momentum_buffer" in optimizer.base.state[extra]
-
-
-# What users do in closures.
-
-
-def test_accumulation_in_the_closure_is_the_whole_batch():
-    whole, parts = mlp().double(), mlp().double()
-    of_whole, of_parts = (SAM(model.parameters(), SGD, lr=0.1, rho=0.5) for model in (whole, parts))
-
-    def closure():
-        of_parts.zero_grad()
-        losses = [cross_entropy(parts(x), y) / 3 for x, y in zip(X.split(4), Y.split(4), strict=True)]
-        for loss in losses:
-            loss.backward()
-        return sum(losses)
-
-    for _ in range(3):
-        of_whole.step(closure_of(whole, of_whole))
-        of_parts.step(closure)
-    torch.testing.assert_close(list(parts.parameters()), list(whole.parameters()))
-
-
-def test_clipping_in_the_closure_clips_the_gradient_uphill():
-    model = mlp().double()
-    optimizer = SAM(model.parameters(), SGD, lr=1.0)
-    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-
-    def closure():
-        loss = closure_of(model, optimizer)()
-        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-        return loss
-
-    optimizer.step(closure)
-    moved = (nn.utils.parameters_to_vector(model.parameters()) - before).norm()
-    torch.testing.assert_close(moved.item(), 1e-3, rtol=1e-2, atol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_bf16_autocast_trains(kind):
-    model = mlp()
-    optimizer = make(kind, model, AdamW, lr=1e-2)
-
-    def compute_loss():
-        with torch.autocast("cpu", torch.bfloat16):
-            return cross_entropy(model(X.float()), Y)
-
-    losses = [optimizer.step(closing(compute_loss, optimizer)).item() for _ in range(60)]
-    assert losses[-1] < 0.6 * losses[0]
 
 
 def test_weights_of_several_precisions_share_one_norm():

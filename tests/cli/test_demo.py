@@ -9,10 +9,10 @@ import pytest
 
 def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch):
     # Enough to tell the degrees apart.
-    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 3)
-    monkeypatch.setattr("effdeg.demo._experiments.STEPS", 150)
+    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 2)
+    monkeypatch.setattr("effdeg.demo._experiments.STEPS", 60)
     for module in ("_experiments", "_page"):
-        monkeypatch.setattr(f"effdeg.demo.{module}.TRACKED", (0, 10, 50, 150))
+        monkeypatch.setattr(f"effdeg.demo.{module}.TRACKED", (0, 10, 60))
     folder = tmp_path / "demo"
     code, out, _ = run("demo", "--out", folder)
     assert code == 0

@@ -17,14 +17,11 @@ def _options():
     ("message", "shown"),
     [
         ("a higher degree=, with nodes= to match", "a higher --degree, with --nodes to match"),
-        ("did not reach it; raise paths=.", "did not reach it; raise --paths."),
         ("use nodes=6 or more, or degree=4 or less.", "use --nodes 6 or more, or --degree 4 or less."),
         ("degree=-1, tolerance=2e-2.", "--degree -1, --tolerance 2e-2."),
         ("dtype=torch.float32 may be enough", "--dtype float32 may be enough"),
         ("at='embed.0' is not a layer", "--at embed.0 is not a layer"),
-        ("at='a layer'", "--at 'a layer'"),
         ("choose a layer with at=…", "choose a layer with --at …"),
-        ("lower batch_size=20", "lower --batch-size 20"),
         ('ask for output="identity"', "ask for --output identity"),
         ("--against='x' is not known", "--against x is not known"),
         # Not options of the command, or nothing that an option could take.

@@ -5,16 +5,13 @@ from hashlib import sha256
 from inspect import signature
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
 import effdeg
 from effdeg import pools
 from effdeg.cli._pool import pool
-from tests.cli.networks import FAST, SMALL, colors, small
+from tests.cli.networks import FAST, SMALL, small
 
 pytestmark = pytest.mark.filterwarnings("ignore:for . of . model")  # notes on the fit
 
@@ -56,33 +53,20 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     names += ["total_variation", "decision_regions", "confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
     data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
-    rows = effdeg.measure_pool(
-        small(),
-        weights,
-        data[0],
-        train=data[1],
-        proxies=["sharpness@0.05", "parameter_norm"],
-        components=[1, 2],
-        paths=20,
-        nodes=12,
-        degree=6,
-    )
+    settings = {
+        "proxies": ["sharpness@0.05", "parameter_norm"],
+        "components": [1, 2],
+        "paths": 20,
+        "nodes": 12,
+        "degree": 6,
+    }
+    rows = effdeg.measure_pool(small(), weights, data[0], train=data[1], **settings)
     assert table.to_dict("list") == {name: [row[name] for row in rows] for name in table}
     assert f"{rows[0]['effective_degree@2']:.4g} " in printed
     assert f"± {rows[0]['effective_degree_stderr@2']:.2g} " in printed
     code, printed, _ = run("rank", out, "--measure", "effective_degree", "--measure", "parameter_norm", "--no-plot")
     assert code == 0
     assert "effective_degree" in printed
-
-
-def test_names_that_begin_alike_are_not_cut_off(run, labeled, weights, tmp_path):
-    files = [file.rename(tmp_path / f"a-long-name-{file.name}") for file in weights]
-    given = [argument for file in files for argument in ("--weights", file)]
-    command = ["pool", SMALL, *given, "--data", labeled[0], "--train", labeled[1], "--out", tmp_path / "pool.csv"]
-    code, printed, _ = run(*command, *FAST, "--quiet", width=80)
-    assert code == 0
-    assert "…" not in printed
-    assert all(name in printed for name in ("scale1", "scale4", "scale8"))
 
 
 @pytest.mark.parametrize("width", [80, 240])
@@ -183,21 +167,6 @@ def test_a_checkpoint_saved_while_the_pool_is_measured_is_not_left_out(run, data
     monkeypatch.setattr(effdeg, "measure_pool", measure_and_save)
     code, *_ = run("pool", SMALL, "--weights", tmp_path, "--data", data, "--out", tmp_path / "pool.csv", *FAST)
     assert code == 0
-
-
-def test_pool_reads_images_and_labels_from_a_table(run, tmp_path):
-    cells = []
-    for shade in range(6):
-        file = tmp_path / f"{shade}.png"
-        Image.new("RGB", (6, 6), (40 * shade, 10, 200)).save(file)
-        cells.append({"bytes": file.read_bytes(), "path": None})
-    pq.write_table(pa.table({"image": cells, "label": [0, 1, 2, 0, 1, 2]}), tmp_path / "x.parquet")
-    torch.manual_seed(1)
-    torch.save(colors().state_dict(), tmp_path / "w.pt")
-    command = ["pool", "tests.cli.networks:colors", "--weights", tmp_path / "w.pt", "--data", tmp_path / "x.parquet"]
-    code, _, errors = run(*command, "--out", tmp_path / "pool.csv", *FAST, "--quiet")
-    assert (code, errors) == (0, "")
-    assert 0 <= pools.read_table(tmp_path / "pool.csv")["test_accuracy"][0] <= 1
 
 
 def test_pool_of_checkpoints_that_a_trainer_saved(run, tmp_path):

@@ -26,22 +26,14 @@ def test_the_library_does_not_import_the_command_line_or_the_extras():
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "commands",
     [
-        [],
-        ["--help"],
-        ["--version"],
-        ["measure", "--help"],
-        ["compare", "--help"],
-        ["pool", "--help"],
-        ["rank", "--help"],
-        ["demo", "--help"],
-        ["measure", "nets:mlp", "--dta", "x.npy"],
-        ["mesure"],
+        [["--help"], ["--version"], ["measure", "nets:mlp", "--dta", "x.npy"], ["mesure"]],
+        [[command, "--help"] for command in ("measure", "compare", "pool", "rank", "demo")],
     ],
 )
-def test_help_and_mistyped_options_do_not_wait_for_torch(arguments):
-    code = f"from effdeg.cli._app import main\ntry: main({arguments})\nexcept SystemExit: pass"
+def test_help_and_mistyped_options_do_not_wait_for_torch(commands):
+    code = f"from effdeg.cli._app import main\nfor each in {commands}:\n  try: main(each)\n  except SystemExit: pass"
     assert imported(code, "torch", "numpy", "typer") == "['typer']"
 
 

@@ -38,15 +38,12 @@ def test_degree_40_on_200_nodes_agrees_with_numpy(basis, scheme, damping):
     values = torch.randn(5, 200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = [reference.FIT[basis](2 * a - 1, y, 40) for a, y in zip(alpha.numpy(), values.numpy(), strict=True)]
     expected = torch.tensor(np.stack(expected))
-    for coefficients in (
-        fit(values, alpha, 40, basis, damping),
-        fit_operator(alpha, 40, basis, damping) @ values,
-    ):
+    for coefficients in (fit(values, alpha, 40, basis, damping), fit_operator(alpha, 40, basis, damping) @ values):
         assert float((coefficients - expected).norm() / expected.norm()) < 1e-9
 
 
-@pytest.mark.parametrize("damping", [0.0, 1e-9, 1e-3, 1.0])
-@pytest.mark.parametrize(("nodes", "degree"), [(4, 3), (15, 7), (15, 14), (3, 2)])
+@pytest.mark.parametrize("damping", [0.0, 1e-9, 1.0])
+@pytest.mark.parametrize(("nodes", "degree"), [(3, 2), (15, 7), (15, 14)])
 @pytest.mark.parametrize("scheme", ["cosine", "chebyshev", "uniform"])
 @pytest.mark.parametrize("basis", BASES)
 def test_small_fits_agree_with_the_oracle(basis, scheme, nodes, degree, damping):
@@ -67,12 +64,8 @@ def test_small_fits_agree_with_the_oracle(basis, scheme, nodes, degree, damping)
     ("nodes", "degree", "damping", "bound"),
     [
         (200, 40, 0.0, 1e-13),
-        (100, 40, 0.0, 2e-12),
-        (80, 40, 0.0, 2e-12),
-        (64, 40, 0.0, 2e-11),
         (60, 40, 0.0, 5e-11),
         (60, 40, DAMPING, 5e-11),
-        (31, 30, DAMPING, 2e-10),
         (41, 40, DAMPING, 2e-10),
     ],
 )
@@ -113,12 +106,6 @@ def test_too_few_nodes_that_differ(few, shared):
     torch.testing.assert_close(last, nearest, rtol=1e-6, atol=rounding)
 
 
-def test_shared_nodes_and_repeated_rows_are_the_same_fit():
-    alpha = chebyshev_nodes(15)
-    values = torch.randn(2, 6, 15, 4, dtype=torch.float64)
-    torch.testing.assert_close(fit(values, alpha, 7), fit(values, alpha.expand(2, 6, -1), 7), rtol=1e-12, atol=1e-12)
-
-
 BROADCAST = [((9, 2), (5,)), ((1, 9, 2), (5,)), ((3, 5, 9, 2), (5,)), ((3, 1, 9, 2), (1, 5)), ((9, 2), (3, 5))]
 
 
@@ -139,7 +126,7 @@ def test_nodes_that_all_but_coincide_are_fitted_as_accurately_as_qr_can():
     assert float((fit(values, alpha, 3, damping=0.0) - truth).abs().max()) < 1e-7
 
 
-@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-9, 0.0])
+@pytest.mark.parametrize("gap", [1e-2, 1e-6, 0.0])
 def test_refinement_solves_the_damped_problem_however_close_two_nodes_come(gap):
     """What a GPU does instead of asking how well posed the problem is."""
     alpha = torch.tensor([[0.1, 0.4, 0.4 + gap, 0.9]], dtype=torch.float64)
@@ -167,19 +154,11 @@ def test_gradient_is_the_closed_form(basis):
         np.testing.assert_allclose(values.grad[path, :, 0].numpy(), expected, atol=1e-10)
 
 
-def test_gradcheck():
-    alpha = draw("cosine", 5, 3)
-    values = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda v: fit(v, alpha, 3), values)
-    assert torch.autograd.gradcheck(lambda v: fit(v, chebyshev_nodes(5), 3), values)
-
-
 @pytest.mark.parametrize(
     ("given", "back"),
     [
         (torch.float64, torch.float64),
         (torch.float32, torch.float32),
-        (torch.bfloat16, torch.float32),
         (torch.float16, torch.float32),
     ],
 )

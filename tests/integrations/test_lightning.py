@@ -48,16 +48,9 @@ class Dicts(torch.utils.data.Dataset):
 def fit(model, *callbacks, epochs=2, data=None, tmp_path=None, **options):
     torch.manual_seed(5)
     logger = lightning.pytorch.loggers.CSVLogger(tmp_path) if tmp_path else False
-    trainer = lightning.Trainer(
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=logger,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        log_every_n_steps=1,
-        **options,
-    )
+    quiet = {"enable_checkpointing": False, "enable_model_summary": False, "enable_progress_bar": False}
+    options |= {"max_epochs": epochs, "callbacks": list(callbacks), "logger": logger, "log_every_n_steps": 1}
+    trainer = lightning.Trainer(**quiet, **options)
     trainer.fit(model, DataLoader(TensorDataset(X, Y) if data is None else data, batch_size=8))
     return trainer
 
@@ -89,8 +82,7 @@ def by_hand(penalty, weight, epochs=2, accumulated=1, unlabeled=None, teacher=No
     return model
 
 
-@pytest.mark.parametrize("accumulated", [1, 3])
-@pytest.mark.parametrize("case", ["self", "submodule", "dict"])
+@pytest.mark.parametrize(("case", "accumulated"), [("self", 1), ("self", 3), ("submodule", 1), ("dict", 3)])
 def test_the_callback_does_what_a_loop_does(case, accumulated):
     penalty, weight = Penalty(anchor="labels"), effdeg.SineRamp(2.0, steps=3)
     model = Classifier(inner=case == "submodule", wrapped=case == "dict")
@@ -179,16 +171,6 @@ def test_a_second_penalty_is_refused():
     assert "training_step" not in model.__dict__
 
 
-def test_checkpoints_hold_no_random_state():
-    """As the callback's docstring says; where this fails, a resumed run draws the same paths, and it may say that."""
-    trainer = fit(Classifier(), PenaltyCallback(Penalty(), 1.0), epochs=1)
-    checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-    state = torch.get_rng_state()
-    flat = torch.utils._pytree.tree_leaves(checkpoint)
-    assert not any(isinstance(leaf, torch.Tensor) and leaf.dtype == state.dtype for leaf in flat)
-    assert not any("rng" in name or "random" in name for name in checkpoint)
-
-
 def test_two_processes_train_as_one():
     """Lightning's own DDP strategy wraps the training step; the callback works inside it."""
     # Forked processes need not import Lightning again, but cannot use a GPU.
@@ -204,16 +186,10 @@ def test_two_processes_train_as_one():
     [
         (lambda: MeasureCallback(X, every_n_epochs=0), ValueError, "every_n_epochs=0 is too small"),
         (lambda: MeasureCallback(X, path=50), TypeError, "'path' is not a setting of effdeg.measure. Did you mean 'p"),
-        (lambda: MeasureCallback(X, nodes=9), ValueError, "nodes=9 cannot determine a polynomial of degree=40"),
-        (lambda: MeasureCallback(X, output="soft"), ValueError, "output='soft' is not known"),
-        (lambda: MeasureCallback(X, tolerance=-1), ValueError, "tolerance=-1 must be positive"),
-        (lambda: MeasureCallback(X, batch_size=0), ValueError, "batch_size=0 is too small"),
         (lambda: MeasureCallback(X, device="gpu"), ValueError, "device='gpu' is not a device"),
-        (lambda: MeasureCallback(X, dtype="float32"), TypeError, r"Write dtype=torch.float32"),
         (lambda: MeasureCallback(X[:1]), ValueError, "two examples"),
         (lambda: MeasureCallback("x.npy"), TypeError, r"inputs='x.npy' is a path"),
         (lambda: PenaltyCallback("ed", 1.0), TypeError, r"penalty='ed' must be a penalty, such as effdeg.Penalty\("),
-        (lambda: PenaltyCallback(Penalty, 1.0), TypeError, r"must be a penalty"),
         (lambda: PenaltyCallback(Penalty(), "1"), TypeError, r"weight='1' must be a number.* a function of the step"),
         (lambda: PenaltyCallback(Penalty(), 1.0, labels="y"), TypeError, "labels='y' must be a function"),
     ],
@@ -235,7 +211,7 @@ def test_mistakes_are_found_when_the_fit_starts():
         fit(Classifier(), PenaltyCallback(Penalty(), lambda step: None))
 
 
-@pytest.mark.parametrize("wrap", [float, lambda loss: {"losses": loss}, torch.Tensor.detach])
+@pytest.mark.parametrize("wrap", [float, torch.Tensor.detach])
 def test_a_loss_that_lightning_would_refuse_is_not_hidden_by_the_penalty(wrap):
     class Wrong(Classifier):
         def training_step(self, batch, batch_idx):

@@ -1,8 +1,5 @@
 """Every mistake gets a clear error, before any forward pass where it can be known by then."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,8 +16,6 @@ BEFORE = [
     ({"degree": 0}, ValueError, r"degree=0 is too small: it must be at least 1"),
     ({"degree": 2.5}, TypeError, r"degree=2.5 must be a whole number"),
     ({"paths": 0}, ValueError, r"paths=0 is too small"),
-    ({"nodes": 0}, ValueError, r"nodes=0 is too small: it must be at least 1"),
-    ({"nodes": 1, "degree": 1}, ValueError, r"nodes=1 cannot determine .* Use nodes=2 or more\.$"),
     ({"nodes": "many"}, TypeError, r"nodes='many' must be a whole number"),
     ({"basis": "chebychev"}, ValueError, r"basis='chebychev' is not known. Did you mean 'chebyshev'"),
     ({"sampling": "cosin"}, ValueError, r"sampling='cosin' is not known. Did you mean 'cosine'"),
@@ -28,24 +23,15 @@ BEFORE = [
     ({"components": 200}, ValueError, r"components=200 is too many for nodes=200.*components=199 or less"),
     ({"components": 0}, ValueError, r"components=0 is too small"),
     ({"damping": -1.0}, ValueError, r"damping=-1.0 must be zero"),
-    ({"damping": float("inf")}, ValueError, r"damping=inf must be zero or positive"),
     ({"damping": "none"}, TypeError, r"damping='none' must be a number, zero or positive: .*zero is plain"),
     ({"tolerance": 0.0}, ValueError, r"tolerance=0.0 must be positive and finite: 0.02 stops"),
-    ({"tolerance": float("inf")}, ValueError, r"tolerance=inf must be positive"),
-    ({"tolerance": float("nan")}, ValueError, r"tolerance=nan must be positive"),
     ({"tolerance": "a"}, TypeError, r"tolerance='a' must be a number, positive: 0.02 stops"),
-    ({"tolerance": True}, TypeError, r"tolerance=True must be a number"),
     ({"batch_size": 0}, ValueError, r"batch_size=0 is too small"),
     ({"seed": -1}, ValueError, r"seed=-1 is too small"),
     ({"dtype": torch.int64}, TypeError, r"dtype=torch.int64 is not a precision.*Write one of torch.float16, "),
-    ({"dtype": torch.complex64}, TypeError, r"dtype=torch.complex64 is not a precision"),
-    ({"dtype": torch.bool}, TypeError, r"dtype=torch.bool is not a precision"),
     ({"dtype": torch.float8_e5m2}, TypeError, r"dtype=torch.float8_e5m2 is not a precision"),
     ({"dtype": "float32"}, TypeError, r"dtype='float32' is not a precision.*Write dtype=torch.float32."),
-    ({"dtype": np.float64}, TypeError, r"Write dtype=torch.float64."),
-    ({"dtype": 32}, TypeError, r"dtype=32 is not a precision"),
     ({"device": "gpu"}, ValueError, r"device='gpu' is not a device. Write 'cpu', 'cuda', 'cuda:0' or 'mps'"),
-    ({"device": 1.5}, ValueError, r"device=1.5 is not a device"),
     ({"device": "meta"}, ValueError, r"device='meta' has no values"),
     ({"device": "cuda:99"}, ValueError, r"device='cuda:99' was asked for, but torch finds"),
     ({"at": "layer"}, ValueError, r"at='layer' names a layer, but the model is a plain function"),
@@ -102,7 +88,6 @@ def test_weights_in_float8():
     ("inputs", "error", "message"),
     [
         (X[:1], ValueError, r"a path joins two examples, but inputs hold 1"),
-        (X[:0], ValueError, r"inputs hold 0"),
         (torch.tensor(3.0), ValueError, r"inputs hold no examples"),
         ({"input_ids": [[1, 2], [3]]}, ValueError, r"found input_ids.* padding=True, return_tensors='pt'\.$"),
         (["a text", "another"], TypeError, "list of strings. Pass what the model is called with"),
@@ -115,22 +100,15 @@ def test_weights_in_float8():
         (iter([X, torch.randn(4, 7)]), ValueError, r"do not fit together: \(20, 6\) and \(4, 7\)"),
         ([], ValueError, r"inputs are empty"),
         (iter([]), ValueError, r"inputs are empty: the iterable has no items"),
-        (
-            "images.npy",
-            TypeError,
-            r"inputs='images.npy' is a path, which only the command line.*numpy.load\('images.npy'",
-        ),
-        (Path("images.npy"), TypeError, r"inputs='images.npy' is a path"),
+        ("images.npy", TypeError, r"inputs='images.npy' is a path, which only.*numpy.load\('images.npy'"),
         (X.cfloat(), TypeError, r"inputs hold complex numbers \(torch.complex64\).*view_as_real\(x\)"),
         (X.to_sparse(), TypeError, r"inputs are sparse \(torch.sparse_coo\).*x.to_dense\(\)"),
-        ({"x": X, "y": X.to_sparse()}, TypeError, r"inputs \('y'\) are sparse"),
         (torch.nested.nested_tensor([X, X[:3]], layout=torch.jagged), TypeError, r"nested.*to_padded_tensor"),
         (X.to("meta"), ValueError, r"inputs are on the meta device, where tensors have no values"),
         (X.to(torch.float8_e4m3fn), TypeError, r"inputs are in torch.float8_e4m3fn.* Convert them: .float\(\)"),
         (Graph(), TypeError, r"inputs of type Graph cannot be read as examples"),
         ({"x": X, "types": (X > 0).long()}, TypeError, r"inputs \('types'\) hold integers.*mask, pass booleans: .bool"),
         ((X, torch.arange(20)), TypeError, LABELS),
-        ((X, torch.arange(20) > 3), TypeError, LABELS),
         ((X, torch.arange(20) % 2), TypeError, LABELS),
         (3, TypeError, r"inputs of type int cannot be read as examples"),
     ],
@@ -146,7 +124,6 @@ def test_inputs(inputs, error, message):
         (None, r"model is None, which cannot be called on a batch. Pass an nn.Module or a function"),
         ("resnet", r"model is 'resnet'.*Names of models are for the command line"),
         (mlp().state_dict(), r"model is of type OrderedDict.*network.load_state_dict"),
-        (X, r"model is of type Tensor"),
         (Tokens, r"model=Tokens is a class. Pass an instance of it: Tokens\(…\)"),
     ],
 )
@@ -167,12 +144,6 @@ def test_a_model_without_values():
             ValueError, match=r"weights of the model \(Linear\) are on the meta device.*load_state_dict"
         ):
             effdeg.measure(model, X, **where)
-
-
-def test_cuda_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match=r"device='cuda' was asked for, but torch finds no such device"):
-        effdeg.measure(never, X, device="cuda")
 
 
 def test_real_second_arguments_are_not_taken_for_labels():
@@ -205,18 +176,12 @@ def test_examples_of_unequal_shape():
     ("at", "message"),
     [
         ("embd", r"at='embd' is not a layer of this model. Did you mean 'embed'"),
-        ("", r"at='' is not a layer of this model"),
         (torch.nn.Linear(2, 2), r"at=Linear\(…\) is not a layer of this model"),
     ],
 )
 def test_unknown_layer(at, message):
     with pytest.raises(ValueError, match=message):
         effdeg.measure(Tokens(), {"input_ids": torch.arange(20)[:, None], "attention_mask": torch.ones(20, 1)}, at=at)
-
-
-def test_a_layer_that_is_neither_name_nor_module():
-    with pytest.raises(TypeError, match=r"at=3 must be the name of a layer or a module"):
-        effdeg.measure(mlp(), X, at=3)
 
 
 def test_lists_of_unequal_length():
@@ -270,8 +235,7 @@ def test_outputs(model, error, message):
         effdeg.trace(model, X, paths=20, nodes=15).fit(degree=5)
 
 
-@pytest.mark.parametrize("components", [None, 2])
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("bad", "components"), [(torch.nan, None), (torch.inf, 2)])
 def test_outputs_that_are_not_numbers_name_the_path(bad, components):
     inputs = torch.zeros(40, 2)
     inputs[7] = 1.0

@@ -213,11 +213,6 @@ def test_a_model_that_begins_with_a_head_of_zeros(folder, data):
     assert rows == measure_pool(mlp(), [folder], data, proxies=names, **FAST)
 
 
-def test_a_single_proxy_or_number_of_components_needs_no_list(folder, data):
-    (row,) = measure_pool(mlp(), folder / "b.pt", data, proxies="confidence", components=2, **FAST)
-    assert {"confidence", "effective_degree@2"} <= row.keys()
-
-
 def test_the_distance_from_the_start_of_training(folder, data):
     (row,) = measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], reference=folder / "a.pt", **FAST)
     start, end = (nn.utils.parameters_to_vector(mlp(seed=seed).parameters()).detach() for seed in (1, 2))

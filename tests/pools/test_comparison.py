@@ -70,15 +70,15 @@ def test_a_model_that_cannot_be_measured_is_named():
 @pytest.mark.filterwarnings("ignore:.*different outputs for the same point")
 def test_false_alarms_are_rare():
     """Three models that differ by noise in their outputs alone: all intervals hold together in 95% of comparisons."""
-    # Paths are independent: those of one long comparison are 100 comparisons of 60 paths each.
+    # Paths are independent: those of one long comparison are 50 comparisons of 60 paths each.
     generator = torch.Generator().manual_seed(0)
     models = {str(i): lambda x: x + torch.randn(x.shape, generator=generator) for i in range(3)}
-    whole = effdeg.compare(models, X, output="identity", **FAST | {"paths": 6000}).measurements
+    whole = effdeg.compare(models, X, output="identity", **FAST | {"paths": 3000}).measurements
     alarms = 0
-    for part in torch.arange(6000).split(60):
+    for part in torch.arange(3000).split(60):
         measured = {name: dataclasses.replace(each, per_path=each.per_path[part]) for name, each in whole.items()}
         alarms += any(difference.significant for difference in effdeg.compare(measured).differences())
-    assert alarms <= 12
+    assert alarms <= 7
 
 
 def test_an_iterable_is_read_once():
@@ -185,8 +185,7 @@ def test_labels_are_not_passed_to_the_model(make):
         assert found.proxies["a"]["confidence"].value == expected
 
 
-@pytest.mark.parametrize("proxy", ["confidence", "margin@10"], ids=["without labels", "with labels"])
-def test_masks_count_in_proxies_and_beside_them(proxy):
+def test_masks_count_in_proxies_and_beside_them():
     torch.manual_seed(0)
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.BertConfig(vocab_size=40, initializer_range=0.8, **small)
@@ -194,10 +193,10 @@ def test_masks_count_in_proxies_and_beside_them(proxy):
     mask = (torch.arange(7) < torch.randint(2, 7, (20, 1))).long()
     ids, labels, at = torch.randint(3, 40, (20, 7)) * mask, torch.arange(20) % 2, "bert.embeddings"
     named = {"input_ids": ids, "attention_mask": mask}
-    found = effdeg.compare(models, TensorDataset(ids, mask, labels), proxies=[proxy], at=at, **FAST)
+    found = effdeg.compare(models, TensorDataset(ids, mask, labels), proxies=["margin@10"], at=at, **FAST)
     for name, model in models.items():
-        expected = effdeg.proxies.evaluate(model, (named, labels), cross_entropy, names=[proxy], at=at, **FAST)
-        assert found.proxies[name][proxy].value == pytest.approx(expected[proxy].value, rel=1e-6)
+        expected = effdeg.proxies.evaluate(model, (named, labels), cross_entropy, names=["margin@10"], at=at, **FAST)
+        assert found.proxies[name]["margin@10"].value == pytest.approx(expected["margin@10"].value, rel=1e-6)
         assert found.measurements[name].value == effdeg.measure(model, named, at=at, **FAST).value
 
 
@@ -211,12 +210,7 @@ def test_a_tuple_holds_arguments_for_proxies_too():
 @pytest.mark.parametrize(
     ("inputs", "proxy", "message"),
     [
-        (
-            X,
-            "margin@10",
-            r"proxies='margin@10' needs labels, and the inputs hold none: .*TensorDataset\(images, labels",
-        ),
-        ((X, torch.arange(30)), "margin@10", "needs labels, and the inputs hold none"),
+        (X, "margin@10", r"needs labels, and the inputs hold none: .*TensorDataset\(images, labels"),
         (TensorDataset(X), "margin@10", "needs labels, and the inputs hold none"),
         (X, "margins", "Did you mean 'margin"),
         (X, "distance", "proxies='distance' needs reference=…, which a comparison does not have"),
@@ -267,10 +261,7 @@ class Counting(nn.Module):
     ("other", "message"),
     [
         (mlp(outputs=5), r"differ in shape of the outputs of one example: \(4,\) and \(5,\)"),
-        (
-            mlp().to(torch.bfloat16),
-            r"precision: float32 and bfloat16 \(rounding looks complex: pass dtype=torch.float32",
-        ),
+        (mlp().to(torch.bfloat16), r"precision: float32 and bfloat16 \(.* pass dtype=torch.float32"),
         (lambda x: mlp()(x).half(), r"precision: float32 and float16"),
     ],
 )
@@ -301,23 +292,13 @@ def test_precision_lost_by_autocast_is_recorded():
         effdeg.compare({"inside": inside, "outside": effdeg.measure(mlp(), X, **FAST)})
 
 
-def test_other_classes_and_other_ways_to_return_the_outputs_can_be_compared():
-    models = {"module": mlp(), "function": mlp().forward, "dict": lambda x: {"logits": mlp()(x)}}
-    measured = effdeg.compare(models, X, **FAST).measurements
-    assert {name: each.settings.model for name, each in measured.items()} == {
-        "module": "Sequential",
-        "function": "Sequential",
-        "dict": "<lambda>",
-    }
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"inputs": (X - X.mean(0)) / X.std(0)}, r"differ in examples \(by their fingerprint\): \w{16} and \w{16}\. "),
         ({"inputs": X[:20]}, r"differ in examples: 30 and 20\. "),
         ({"at": "0"}, r"differ in at: None and 0"),
-        ({"degree": 5}, r"differ in degree: 6 and 5\. "),
+        ({"seed": 1}, r"differ in seed: 0 and 1\. Measure"),
         ({"degree": 5, "nodes": 11}, r"differ in nodes: 12 and 11; degree: 6 and 5\. "),
         ({"output": "identity"}, r"differ in output: softmax and identity\. "),
         ({"tolerance": 0.5, "paths": 100}, r"differ in paths: 60 and 100\. "),
@@ -383,13 +364,6 @@ def test_every_bar_is_named_and_numbered(capsys, monkeypatch):
     [
         (lambda: effdeg.compare({"a": mlp()}, X), "at least two models are needed, not 1"),
         (lambda: effdeg.compare({"a": mlp(), "b": mlp()}, X, tolerance=0.1), "tolerance= would give each model"),
-        (
-            lambda: effdeg.compare({
-                "a": effdeg.measure(mlp(), X, **FAST),
-                "b": effdeg.measure(mlp(), X, seed=1, **FAST),
-            }),
-            "'a' and 'b' cannot be compared. They differ in seed: 0 and 1. Measure",
-        ),
     ],
 )
 def test_bad_input(call, message):
@@ -414,21 +388,16 @@ def make_named(column):
     return columns["column"]
 
 
-def make_output(column):
-    return lambda returned: returned[:, column : column + 1]
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         (lambda returned: returned[:, :1], lambda returned: returned[:, 1:2]),
-        (make_output(0), make_output(1)),
         (partial(torch.select, dim=1, index=0), partial(torch.select, dim=1, index=1)),
         (nn.Linear(4, 1), nn.Linear(4, 1)),
         (first, lambda returned: returned[:, :1]),
         (make_named(0), make_named(1)),
     ],
-    ids=["lambdas", "closures", "partial", "modules", "name and lambda", "one name"],
+    ids=["lambdas", "partial", "modules", "name and lambda", "one name"],
 )
 def test_different_functions_are_different_outputs(one, other):
     def measure(output):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -153,20 +152,6 @@ def test_the_usual_change_depends_on_the_data(x, said, change):
     assert found.ranking[0] in {"Sequential 1", "Sequential 2", "Sequential 3"}
 
 
-def test_noise_has_the_scale_of_each_number():
-    x = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0])
-    seen = []
-
-    def record(x):
-        seen.append(x)
-        return x
-
-    effdeg.pick([record, lambda x: -x], x, examples=4000)
-    points = torch.cat([part for part in seen if len(part) > 100])
-    copies, own = points[0::4], points[3::4]
-    assert (copies - own).std(0) == pytest.approx([0.1, 10.0], rel=0.1)
-
-
 def test_texts_lose_tokens_at_their_embeddings():
     transformers = pytest.importorskip("transformers")
     settings = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -270,8 +255,9 @@ def test_small_differences_of_logits_decide_a_class(models, dtype, offset):
     assert effdeg.pick(small, X.to(dtype), change=changes.mirror).scores == pytest.approx(expected.scores)
 
 
-def test_noise_has_the_scale_of_all_examples_of_sorted_data():
-    x = torch.cat([torch.zeros(1000, 2), torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))])
+def test_noise_has_the_scale_of_each_number_over_all_examples_of_sorted_data():
+    drawn = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0])
+    x = torch.cat([torch.zeros(1000, 2), drawn])
     seen = []
 
     def record(points):
@@ -400,48 +386,23 @@ def test_long_names_and_dollars_leave_room_for_the_bars(models, tmp_path):
     assert all(axes.get_position().width > 0.15 for axes in figure.axes)
 
 
-def test_models_are_left_as_they_were(models):
-    model = models["m0"].train()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        state = torch.get_rng_state()
-        effdeg.pick(models, X, change=changes.noise(0.1))
-    assert model.training
-    assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
         ({"models": [conv(0)]}, ValueError, "at least two models are needed, not 1"),
         ({"models": conv(0)}, TypeError, "models must be a dict of models by name, or a list"),
-        (
-            {"models": {"a": conv(0), "b": conv(1, classes=3)}},
-            ValueError,
-            "different numbers of classes: a has 4, b has 3",
-        ),
-        ({"models": {"a": conv(0), "b": mlp()}}, RuntimeError, None),
+        ({"models": {"a": conv(0), "b": conv(1, classes=3)}}, ValueError, "classes: a has 4, b has 3"),
         ({"data": X[:1]}, ValueError, "data= holds 1 examples"),
-        ({"data": torch.randint(0, 9, (40, 5))}, TypeError, "no usual change for examples"),
         ({"data": torch.randn(40, 5, 6)}, TypeError, "no usual change for examples"),
         ({"change": "mirror"}, TypeError, "must be a function of a batch"),
-        ({"change": []}, TypeError, "must be a function of a batch"),
         ({"change": lambda x: x[:, :, ::2]}, ValueError, "returned"),
         ({"change": lambda x: x * math.nan}, ValueError, "NaN"),
         ({"labels": torch.zeros(200, dtype=torch.long)}, ValueError, "labels= are 200, but data= holds 150"),
         ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but class ids are 0 to 3, of 4 classes"),
         ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
-        ({"labels": torch.zeros(9, 4, dtype=torch.long)}, ValueError, "labels= must be class ids"),
-        ({"labels": torch.zeros(0, dtype=torch.long)}, ValueError, "labels= must be class ids"),
-        ({"labels": 3}, ValueError, "labels= must be class ids"),
         ({"labels": ["cat", "dog"]}, ValueError, "labels= must be class ids.*'cat'"),
-        ({"labels": [[0], [1, 2]]}, ValueError, "labels= must be class ids"),
-        ({"labels": iter([0, 1])}, ValueError, "labels= must be class ids"),
         ({"train": X}, ValueError, "train= holds no labels"),
         ({"train": (X, torch.full((150,), -100))}, ValueError, "the labels of train= go from -100 to -100"),
-        ({"train": (X, torch.full((150,), 4))}, ValueError, "the labels of train= go from 4 to 4"),
         ({"train": (X, torch.rand(150))}, ValueError, "^the labels of train= must be class ids"),
         ({"examples": 1}, ValueError, "examples"),
         ({"batch_size": 0}, ValueError, "batch_size"),

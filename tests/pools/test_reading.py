@@ -112,7 +112,7 @@ def test_quotes_spaces_and_empty_lines_of_a_csv_file(tmp_path, text):
     assert columns == {"name": ["a", "b, c"], "m": [1, 3], "gap": [2, 4]}
 
 
-@pytest.mark.parametrize("missing", ["", " ", "NA", "n/a", "NaN", "NULL"])
+@pytest.mark.parametrize("missing", [" ", "NA"])
 def test_missing_values_of_a_csv_file(tmp_path, missing):
     columns = read(written(tmp_path / "t.csv", f"m,norm,gap\n1,a,1\n{missing},{missing},2\n-2.5,b,3\n"))
     assert columns["m"] == [1, None, -2.5]
@@ -120,15 +120,9 @@ def test_missing_values_of_a_csv_file(tmp_path, missing):
 
 
 def test_underscores_make_a_name_not_a_number(tmp_path):
-    """Python itself reads 1_0 as 10."""
-    path = tmp_path / "pool.csv"
-    path.write_text("version,gap\n1_0,0.5\n1_1,0.25\n")
-    assert read_table(path).to_dict("list") == {"version": ["1_0", "1_1"], "gap": [0.5, 0.25]}
-
-
-def test_none_is_a_name_in_a_csv_file(tmp_path):
-    columns = read(written(tmp_path / "t.csv", "norm,m,gap\nnone,NA,1\nNone,,2\n"))
-    assert columns == {"norm": ["none", "None"], "m": [None, None], "gap": [1, 2]}
+    """Python itself reads 1_0 as 10; none is a name, too."""
+    columns = read(written(tmp_path / "t.csv", "version,norm,gap\n1_0,none,0.5\n1_1,None,0.25\n"))
+    assert columns == {"version": ["1_0", "1_1"], "norm": ["none", "None"], "gap": [0.5, 0.25]}
 
 
 def test_a_typing_error_in_a_column_of_numbers_is_named(tmp_path):
@@ -161,19 +155,13 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
     ("table", "settings", "message"),
     [
         (COLUMNS, {"target": "gpa"}, "no column 'gpa' for the target. Did you mean 'gap'"),
-        (
-            {"sha256": ["a", "b", "c"], "norm": [1, 2, 3]},
-            {},
-            "no column 'gap' for the target: a pool has",
-        ),
+        ({"sha256": ["a", "b", "c"], "norm": [1, 2, 3]}, {}, "no column 'gap' for the target: a pool has"),
         (COLUMNS, {"measures": ["n"]}, "no column 'n' for the measure."),
         (COLUMNS, {"measures": ["-nrom"]}, "no column '-nrom' for the measure. Did you mean 'norm'"),
         (COLUMNS, {"hyperparameters": ["rl"]}, "no column 'rl' for the hyperparameter. Did you mean 'lr'"),
         (COLUMNS, {"model": "name"}, "no column 'name' for the model column"),
         (COLUMNS, {"measures": ["m", "m"]}, "the measure 'm' was given twice"),
         (COLUMNS, {"measures": ["norm"]}, "the measure 'norm' must be numbers, but model 1 has 'a'"),
-        (COLUMNS, {"measures": ["-norm"]}, "the measure 'norm' must be numbers"),
-        (COLUMNS, {"target": "norm"}, "the target 'norm' must be numbers, but model 1 has 'a'"),
         ({"m": [1, 2], "gap": [1, 2]}, {}, "at least 3 models; the table has 2"),
         ({"m": [1, 2, 3], "gap": [1, None, 3]}, {}, "'gap' is missing or not finite for model 2"),
         ({"m": [1, 2, 3], "gap": [1, np.nan, np.inf]}, {}, "not finite for models 2 and 3"),
@@ -181,37 +169,18 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
         ({"m": [1, 2, 3], "gap": [1, 2]}, {}, "differ in length ('m' has 3, 'gap' has 2)"),
         ({"gap": [1, 2, 3], "norm": ["a", "b", "c"]}, {}, "no column of numbers besides the target 'gap'"),
         ({"gap": [1, 2, 3], "m": [1, 2, 3], "lr": [1, None, 2]}, {"hyperparameters": ["lr"]}, "missing for model 2"),
-        ({"gap": [1, 2, 3], "m": [1, 2, 3], "lr": [1, np.nan, 2]}, {"hyperparameters": ["lr"]}, "missing for model 2"),
         ({}, {}, "the table is empty"),
-        ([], {}, "the table is empty"),
-        ({"m": [], "gap": []}, {}, "the table is empty"),
-        (COLUMNS, {"measures": ["m", "gap"]}, "'gap' is given as the target and as a measure"),
         (COLUMNS, {"measures": ["-gap"]}, "'gap' is given as the target and as a measure"),
-        (COLUMNS, {"hyperparameters": ["lr", "gap"]}, "'gap' is given as the target and as a hyperparameter"),
         (COLUMNS, {"hyperparameters": ["m"], "measures": ["-m"]}, "'m' is given as a hyperparameter and as a measure"),
         (COLUMNS, {"model": "m", "measures": ["m"]}, "'m' is given as the model column and as a measure"),
-        (
-            COLUMNS,
-            {"model": "lr", "hyperparameters": ["lr"]},
-            "'lr' is given as a hyperparameter and as the model column",
-        ),
-        (COLUMNS, {"model": "gap"}, "'gap' is given as the target and as the model column"),
+        (COLUMNS, {"model": "lr", "hyperparameters": ["lr"]}, "'lr' is given as a hyperparameter and as the model"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": ["norm"]}, "'norm' is not one of them. Choose from: 'lr'"),
         (COLUMNS, {"clusters": ["lr"]}, "'lr' is not one of them. Name it with hyperparameters=… too"),
         (COLUMNS, {"hyperparameters": ["lr"], "clusters": []}, "clusters=[] is empty"),
-        (COLUMNS, {"target": "-gap", "measures": ["gap"]}, "'gap' is given as the target and as a measure"),
         (COLUMNS, {"fit": 0.99}, "fit=0.99 needs a column 'train_accuracy' in the table"),
         (COLUMNS, {"fit": 0}, "fit=0 must be positive and finite"),
-        (
-            COLUMNS | {"train_accuracy": [1, 1, 0.5, 0.9]},
-            {"fit": 0.99},
-            "a ranking needs at least 3 models; with fit=0.99, 2 of 4 are left",
-        ),
-        (
-            COLUMNS | {"train_accuracy": ["1", "x", "1", "1"]},
-            {"fit": 1},
-            "'train_accuracy' must be numbers, but model 2",
-        ),
+        (COLUMNS | {"train_accuracy": [1, 1, 0.5, 0.9]}, {"fit": 0.99}, "with fit=0.99, 2 of 4 are left"),
+        (COLUMNS | {"train_accuracy": ["1", "x", "1", "1"]}, {"fit": 1}, "'train_accuracy' must be numbers, but model"),
         (COLUMNS, {"level": 95}, "level=95 must lie between 0 and 1"),
         (COLUMNS, {"resamples": 99}, "resamples=99 is too small: it must be at least 100"),
         (COLUMNS, {"seed": -1}, "seed=-1 is too small"),
@@ -226,13 +195,10 @@ def test_mistakes(table, settings, message):
 @pytest.mark.parametrize(
     ("table", "settings", "message"),
     [
-        (3, {}, "the table is of type int; give a dict of columns"),
         ([1, 2, 3], {}, "the table is of type list; give a dict of columns"),
         ({"gap": 0.3}, {}, "the column 'gap' must be a sequence"),
-        ({"gap": "abc"}, {}, "the column 'gap' must be a sequence"),
         (COLUMNS, {"measures": "m"}, "measures must be a list of names"),
         (COLUMNS, {"hyperparameters": "lr"}, "hyperparameters must be a list of names"),
-        (COLUMNS, {"hyperparameters": ["lr"], "clusters": "lr"}, "clusters must be a list of names"),
     ],
 )
 def test_mistaken_types(table, settings, message):
@@ -246,13 +212,9 @@ def test_mistaken_types(table, settings, message):
         ("", "is empty; expected a line of column names"),
         ("m,gap\n", "the table is empty"),
         ("m,gap\n1,2\n3\n", "line 3 has 1 cell, but the first line names 2 columns"),
-        (
-            "m,gap\n1,2\n3,4\n0,5,6\n",
-            "line 4 has 3 cells, but the first line names 2 columns. Numbers need a decimal point",
-        ),
+        ("m,gap\n1,2\n3,4\n0,5,6\n", "line 4 has 3 cells, .* 2 columns. Numbers need a decimal point"),
         ("m;gap\n1;2\n", "has a single column, 'm;gap'; separate columns by commas"),
         ('m,gap\n1,"0,5"\n2,1\n3,2\n', "the target 'gap' must be numbers, but model 1 has '0,5'; .* a decimal point"),
-        ("m,gap\n1,2\n2,x\n3,4\n", "the target 'gap' must be numbers, but model 2 has 'x'"),
         ("m,gap,m\n1,2,3\n", "several columns called 'm'"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from effdeg.pools import rank
 from effdeg.pools._reading import as_frame
 from effdeg.pools._rows import find_duplicates as find_duplicate_rows
-from effdeg.pools._rows import find_unfit, group_rows
+from effdeg.pools._rows import group_rows
 from tests.pools.pools import AXES, grid_pool
 
 TABLE = {
@@ -79,18 +79,6 @@ def test_strata_by_name_and_in_order_of_appearance():
         groups = group_rows(as_frame(table), names)
         assert {name: rows.tolist() for name, rows in groups.items()} == expected
         assert list(groups) == list(expected)
-
-
-def test_strata_that_cannot_be_ranked():
-    columns = {"s": ["a"] * 4 + ["b"] * 5 + ["c"] * 5, "lr": [*range(10), 10, 10, 11, 11], "gap": list(range(14))}
-    assert find_unfit(as_frame(columns), "gap", ["s"], []) == {"a": "4 models, fewer than 5"}
-    columns["lr"][9] = 10
-    assert find_unfit(as_frame(columns), "gap", ["s"], ["lr"]) == {
-        "a": "4 models, fewer than 5",
-        "c": "5 models of 2 configurations, fewer than 3",
-    }
-    columns["gap"][4:9] = [0.25] * 5
-    assert find_unfit(as_frame(columns), "gap", ["s"], [])["b"] == "gap is 0.25 for all of its 5 models"
 
 
 def test_strata_that_are_left_out_are_named_and_the_others_ranked():

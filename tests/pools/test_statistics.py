@@ -1,7 +1,7 @@
 """Every statistic against numbers worked out by hand, loops that follow the definitions, and SciPy."""
 
 import math
-from itertools import permutations, product
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -23,18 +23,6 @@ def scored(measure, **settings):
     return rank(SQUARE | {"m": measure}, measures=["m"], **settings).scores["m"]
 
 
-def test_correlations_by_hand():
-    # Deviations -1, 0, 1 and -1, 1, 0: product 1, norms 2 and 2. Pairs 1-2 and 1-3 agree, 2-3 does not.
-    score = rank({"m": [1, 2, 3], "gap": [1, 3, 2]}, resamples=100).scores["m"]
-    assert score.pearson.value == pytest.approx(0.5)
-    assert score.spearman.value == pytest.approx(0.5)
-    assert score.kendall.value == pytest.approx(1 / 3)
-    # Two pairs agree, one is tied in the measure: 2 / sqrt(2 · 3).
-    assert rank({"m": [1, 1, 2], "gap": [1, 2, 3]}, resamples=100).scores["m"].kendall.value == pytest.approx(
-        2 / math.sqrt(6)
-    )
-
-
 def test_granulated_kendall_and_sign_error_by_hand():
     score = scored([1, 4, 2, 3])
     # Six pairs, of which 2-3 (4 → 2) and 2-4 (4 → 3) disagree.
@@ -47,76 +35,6 @@ def test_granulated_kendall_and_sign_error_by_hand():
     assert score.worst_sign_error.value == 0.5
     assert str(score.worst_environment) == "lr 1 → 2"
     assert score.worst_environment.pairs == 2
-
-
-def test_ties_count_half_an_error_and_nothing_for_psi():
-    score = scored([1, 1, 2, 3])  # decay: 1-2 is a tie, 3-4 agrees; lr: both agree
-    assert score.psi_by_axis["decay"].value == 0.5
-    assert score.psi_by_axis["lr"].value == 1
-    assert score.worst_sign_error.value == (0.5 + 0) / 2
-    assert score.worst_environment.hyperparameter == "decay"
-
-
-def test_conditional_information_by_hand():
-    # Without conditions 8 of the 12 ordered pairs agree and 4 do not: 1 - H(1/3) = 0.0817. Given lr, the two pairs
-    # that leave the gap a choice both tell it: 1. Given decay, the pairs within a value tell it (4 bits in all), the
-    # eight across do not, of which H(1/4) = 0.8113 bits each were to be told: 4 / (4 + 8 · 0.8113) = 0.381. Given
-    # both, the gap has no choice.
-    score = scored([1, 4, 2, 3])
-    third = -(math.log2(1 / 3) / 3 + 2 * math.log2(2 / 3) / 3)
-    assert score.conditional_information.value == pytest.approx(1 - third)
-    assert score.information_given == ()
-    # A measure that is lr itself tells two thirds of all pairs, and nothing that lr does not.
-    copied = scored([1, 1, 2, 2])
-    assert copied.conditional_information.value == pytest.approx(0, abs=1e-12)
-    assert copied.information_given == ("lr",)
-    # With decay alone to condition on, the empty set is the least: given decay, the order of this measure tells all.
-    alone = scored([1, 1, 2, 2], hyperparameters=["decay"])
-    assert alone.conditional_information.value == pytest.approx(2 / 3)
-    assert alone.information_given == ()
-
-
-def test_no_more_than_two_hyperparameters_are_conditioned_on():
-    # A measure that is a function of all three hyperparameters tells nothing once all three are known.
-    rows = [
-        {"a": a, "b": b, "c": c, "m": 4 * a + 2 * b + c, "gap": (4 * a + 2 * b + c) * 1.5 + 2 * seed}
-        for a, b, c in product(range(2), repeat=3)
-        for seed in range(2)
-    ]
-    score = rank(rows, measures=["m"], hyperparameters=["a", "b", "c"], resamples=100).scores["m"]
-    assert score.conditional_information.value == pytest.approx(
-        min(oracle.conditional_information(rows, "m", ["a", "b", "c"]).values())
-    )
-    assert score.conditional_information.value > 0.05
-
-
-def test_psi_averages_settings_not_pairs():
-    # With a as the axis, b = 0 has three models (three pairs, all agree), b = 1 has two (one pair, disagrees).
-    table = {"a": [1, 2, 3, 1, 2], "b": [0, 0, 0, 1, 1], "m": [1, 2, 3, 5, 4], "gap": [1, 2, 3, 4, 5]}
-    score = rank(table, measures=["m"], hyperparameters=["a", "b"], resamples=100).scores["m"]
-    assert score.psi_by_axis["a"].value == pytest.approx((1 - 1) / 2)
-
-
-def test_seeds_are_compared_with_other_configurations_only():
-    # Two seeds at each of two values: four pairs across, of which (2, 4) → (3, 1) gives agree, disagree: 2 > 1, 4 > 3,
-    # 4 > 1 fall while the gap rises, 2 < 3 rises. The two pairs within a value do not count.
-    table = {"lr": [1, 1, 2, 2], "m": [2, 4, 3, 1], "gap": [1, 2, 3, 4]}
-    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
-    assert score.psi.value == pytest.approx((1 - 3) / 4)
-    assert score.sign_error.value == pytest.approx(3 / 4)
-    assert score.worst_environment.pairs == 4
-
-
-def test_neighbors_are_next_in_size_and_all_pairs_of_texts():
-    table = {"lr": [10, 2, 1], "m": [1, 2, 4], "gap": [1, 2, 0]}
-    score = rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
-    # 1 → 2: the measure falls, the gap rises: wrong. 2 → 10: both fall. 1 → 10 is not a step between neighbors.
-    assert score.sign_error.value == 0.5
-    assert str(score.worst_environment) == "lr 1 → 2"
-    texts = rank(table | {"lr": ["b", "c", "a"]}, measures=["m"], hyperparameters=["lr"], resamples=100).scores["m"]
-    # a → b: both change, against one another; a → c the same; b → c: both rise.
-    assert texts.sign_error.value == pytest.approx(2 / 3)
-    assert str(texts.worst_environment) == "lr a → b"
 
 
 def test_sign_errors_of_texts_do_not_depend_on_the_order_of_rows():
@@ -136,7 +54,7 @@ def test_sign_errors_of_texts_do_not_depend_on_the_order_of_rows():
     [
         (grid_pool(), list(AXES)),
         (grid_pool(axes=2, copies=2), list(AXES)[:2]),
-        *((ragged_pool(seed), ["width", "norm", "depth"]) for seed in range(4)),
+        *((ragged_pool(seed), ["width", "norm", "depth"]) for seed in range(2)),
     ],
 )
 def test_point_values_against_loops_and_scipy(rows, hyperparameters):
@@ -206,20 +124,6 @@ def test_resamples_against_tables_with_rows_repeated(rows, hyperparameters, resa
                 assert got == pytest.approx(value, abs=1e-9, nan_ok=True), (statistic, name, number)
                 undefined += math.isnan(got)
     assert undefined >= 7 * len(names)  # a single model leaves everything undefined
-
-
-def test_intervals_are_percentiles_of_resampled_tables():
-    rows = grid_pool(axes=2)
-    score = rank(rows, measures=["noise 1"], resamples=100, level=0.8, seed=3).scores["noise 1"]
-    drawn = np.random.default_rng(3).integers(0, len(rows), (100, len(rows)))
-    values, gaps = (np.array([row[name] for row in rows])[drawn] for name in ("noise 1", "gap"))
-    for statistic, method in (("kendall", stats.kendalltau), ("spearman", stats.spearmanr)):
-        sample = [method(one, other).statistic for one, other in zip(values, gaps, strict=True)]
-        assert getattr(score, statistic).interval == pytest.approx(tuple(np.quantile(sample, [0.1, 0.9])))
-    sample = [stats.pearsonr(one, other).statistic for one, other in zip(values, gaps, strict=True)]
-    assert score.pearson_resampled == pytest.approx(tuple(np.quantile(sample, [0.1, 0.9])))
-    fisher = stats.pearsonr([row["noise 1"] for row in rows], [row["gap"] for row in rows]).confidence_interval(0.8)
-    assert score.pearson.interval == pytest.approx(tuple(fisher))
 
 
 @pytest.mark.parametrize(

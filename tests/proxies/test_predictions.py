@@ -25,16 +25,10 @@ from effdeg.proxies import (
     thresholded_confidence,
 )
 from tests.batches import X, Y, tokens
-from tests.models import Counted, Tokens, mlp, never
+from tests.models import Counted, Tokens, mlp
 
 READ = nn.Identity()  # the examples are the logits
-OF_ONE_MODEL = {
-    "confidence": confidence,
-    "entropy": entropy,
-    "nuclear_norm": nuclear_norm,
-    "energy": energy,
-    "cot": cot,
-}
+OF_ONE_MODEL = {each.__name__: each for each in (confidence, entropy, nuclear_norm, energy, cot)}
 ALL = [*OF_ONE_MODEL, "mano", "inconsistency", "inconsistency_soft", "disagreement", "thresholded_confidence"]
 
 
@@ -68,13 +62,7 @@ def _negative_entropy(probabilities):
 
 
 class TestOneModel:
-    def test_by_hand(self):
-        logits = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.25, 0.25, 0.5]]).double().log()
-        assert confidence(READ, logits).value == pytest.approx((0.5 + 0.75 + 0.5) / 3)
-        halves, eighths = 1.5 * math.log(2), 0.25 * math.log(8) + 0.75 * math.log(4 / 3)
-        assert entropy(READ, logits).value == pytest.approx((2 * halves + eighths) / 3)
-
-    @pytest.mark.parametrize(("examples", "classes"), [(40, 5), (3, 8), (1, 4)])
+    @pytest.mark.parametrize(("examples", "classes"), [(40, 5), (3, 8)])
     def test_against_numpy(self, examples, classes):
         logits = draw_logits(examples, classes)
         p = softmax(logits.numpy())
@@ -169,10 +157,6 @@ class TestMano:
         with pytest.raises(NotApplicable, match="at least three classes"):
             mano(READ, draw_logits(30, classes))
 
-    def test_what_is_no_prediction(self):
-        with pytest.raises(NotApplicable, match="probabilities already"):
-            mano(lambda x: x.softmax(1), X)
-
 
 class TestEnergy:
     def test_against_loops(self):
@@ -220,10 +204,6 @@ class TestCot:
         with pytest.raises(ValueError, match=message):
             cot(READ, draw_logits(5, 3), shares=shares)
 
-    def test_shares_that_are_wrong_are_found_before_the_model_runs(self):
-        with pytest.raises(ValueError, match="sum to 1"):
-            cot(never, X, shares=[0.5, 0.4])
-
 
 class TestInconsistency:
     def test_against_a_loop(self):
@@ -241,12 +221,6 @@ class TestInconsistency:
             assert found.stderr == pytest.approx(np.std(values, ddof=1) / 12**0.5)
         assert (hard.name, soft.name) == ("inconsistency", "inconsistency_soft")
 
-    def test_no_change_and_a_complete_one(self):
-        logits = draw_logits(40, 2) * 100
-        for soft in (False, True):
-            assert inconsistency(READ, logits, lambda x: x, soft=soft).value == 0
-            assert inconsistency(READ, logits, lambda x: -x, soft=soft).value == pytest.approx(1, abs=0.02)
-
     def test_images(self):
         images = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -257,15 +231,6 @@ class TestInconsistency:
         assert found.value == 1
         assert found.settings == {"change": "mirror", "examples": 20}
         assert inconsistency(brighter_half, images, changes.brightness(0.1)).value == 0
-
-    def test_random_changes_depend_on_the_seed_alone(self):
-        model, x = mlp().double(), draw_logits(50, 6)
-
-        def find(seed, **how):
-            return inconsistency(model, x, changes.noise(1.0), soft=True, seed=seed, **how).value
-
-        assert find(0, batch_size=7) == pytest.approx(find(0), rel=1e-9)
-        assert find(1) != pytest.approx(find(0), rel=1e-3)
 
     def test_one_of_several_is_drawn_for_each_example(self):
         logits = torch.tensor([[5.0, 0.0, 0.0]]).repeat(400, 1)
@@ -306,10 +271,8 @@ class TestInconsistency:
         [
             (None, NotApplicable, "needs change=, a function of a batch"),
             (X, TypeError, "change= is torch.float64 of shape .* a function of a batch was expected"),
-            ([], TypeError, "change= is a list"),
             ("mirror", TypeError, "change= is a str"),
             (lambda x: x[:, :3], ValueError, "function of change= returned .* a batch of the same shape and type"),
-            (lambda x: x.float(), ValueError, "same shape and type"),
             (lambda x: x * torch.nan, ValueError, "function of change= returned NaN"),
             (changes.mirror, TypeError, "one floating-point tensor of images"),
         ],
@@ -321,14 +284,6 @@ class TestInconsistency:
         with pytest.raises(error, match=message):
             proxies.evaluate(model, X, names=["confidence", "inconsistency"], change=change)
         assert model.rows == 0
-
-    def test_outputs_that_are_no_prediction(self):
-        with pytest.raises(NotApplicable, match="one prediction per example"):
-            inconsistency(lambda x: x.view(12, 2, 3), X, torch.neg)
-
-    def test_a_comparison_has_no_change(self):
-        with pytest.raises(ValueError, match="'inconsistency_soft' needs change=…, which a comparison does not have"):
-            effdeg.compare([mlp(), mlp(seed=1)], X.float(), proxies=["inconsistency_soft"])
 
 
 class TestDisagreement:
@@ -401,7 +356,7 @@ class TestDisagreement:
 
 class TestThresholdedConfidence:
     @pytest.mark.parametrize("score", ["entropy", "confidence"])
-    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("seed", range(2))
     def test_against_every_threshold(self, seed, score):
         labeled, unlabeled = draw_logits(30, seed=seed), draw_logits(45, seed=100 + seed, scale=1.5)
         labels = torch.where(torch.arange(30) % 3 > 0, labeled.argmax(1), 0)
@@ -410,7 +365,7 @@ class TestThresholdedConfidence:
         assert found.settings["labeled accuracy"] == pytest.approx(float((labeled.argmax(1) == labels).double().mean()))
 
     @pytest.mark.parametrize("score", ["entropy", "confidence"])
-    @pytest.mark.parametrize("errors", [0, 1, 7, 20])
+    @pytest.mark.parametrize("errors", [0, 7, 20])
     def test_on_the_labeled_examples_it_is_their_accuracy(self, errors, score):
         logits = draw_logits(20)
         labels = torch.where(torch.arange(20) < errors, logits.argmin(1), logits.argmax(1))
@@ -437,14 +392,14 @@ class TestThresholdedConfidence:
             drawn = torch.rand(count, generator=generator, dtype=torch.float64)
             return logits, (drawn > logits.softmax(1)[:, 0]).long()
 
-        found = [thresholded_confidence(READ, draw(150)[0], draw(100)) for _ in range(200)]
+        found = [thresholded_confidence(READ, draw(150)[0], draw(100)) for _ in range(100)]
         spread = float(np.std([each.value for each in found]))
         stderr = float(np.mean([each.stderr for each in found]))
-        assert stderr == pytest.approx(spread, rel=0.2)
+        assert stderr == pytest.approx(spread, rel=0.25)
         # On average it is the accuracy where both kinds of examples are drawn alike.
         logits, labels = draw(200_000)
         accuracy = float((logits.argmax(1) == labels).double().mean())
-        assert np.mean([each.value for each in found]) == pytest.approx(accuracy, abs=4 * spread / 200**0.5)
+        assert np.mean([each.value for each in found]) == pytest.approx(accuracy, abs=4 * spread / 100**0.5)
 
     def test_labels_of_a_binary_classifier_are_also_floats(self):
         logit = draw_logits(30, 1)
@@ -469,9 +424,7 @@ class TestThresholdedConfidence:
             (None, NotApplicable, "needs labeled="),
             (X, ValueError, "have no labels"),
             ((X, X), ValueError, r"must be class ids, .* torch.float64 of shape \(12, 6\)"),
-            ((X, X[:, 0]), ValueError, "one whole number per example"),
             ((X, Y + 1), ValueError, "go from 1 to 4, but class ids are 0 to 3"),
-            ((X, Y - 1), ValueError, "from -1 to"),
         ],
     )
     def test_labeled_examples_that_are_wrong(self, labeled, error, message):
@@ -517,18 +470,6 @@ class TestTogether:
         assert "change=" in table.skipped["inconsistency"]
         assert "others=" in table.skipped["disagreement"]
         assert "labeled=" in table.skipped["thresholded_confidence"]
-
-    def test_what_is_wrong_is_found_before_any_work(self):
-        model = Counted(mlp().double())
-        for wrong in ({"others": []}, {"others": mlp()}, {"labeled": X}, {"labeled": (X, X)}):
-            with pytest.raises((TypeError, ValueError)):
-                proxies.evaluate(model, X, **wrong)
-        assert model.rows == 0
-
-    def test_directions(self):
-        assert [name for name in ALL if proxies.larger_is_better(name)] == [
-            *("confidence", "nuclear_norm", "energy", "mano", "thresholded_confidence"),
-        ]
 
 
 @pytest.mark.parametrize("outputs", [1, 4])

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import effdeg
 from effdeg import proxies
-from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._registry import PROXIES, Proxy
 from tests.batches import X, Y
 from tests.models import Counted, mlp
@@ -35,15 +34,6 @@ def test_all_of_them():
     assert not table.skipped
     assert list(table) == proxies.names()
     assert all(math.isfinite(value) for value in table.row().values())
-
-
-def test_the_names_are_those_of_the_papers_grids():
-    names = proxies.names()
-    assert [name for name in names if name.startswith("sharpness")] == [
-        "sharpness@0.01", "sharpness@0.05", "sharpness@0.1",
-    ]  # fmt: skip
-    assert len([name for name in names if name.startswith("adaptive_sharpness")]) == 5
-    assert len(set(names)) == len(names)
 
 
 def test_directions():
@@ -135,26 +125,12 @@ def test_a_table_is_read_kept_and_ranked():
         table["parameter_norms"]
 
 
-def test_progress_is_shown(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
-    table_of(names=["parameter_norm"], progress=True)
-    assert "1/1" in capsys.readouterr().err
-
-
 def test_one_that_fails_does_not_take_the_others_along():
     model = mlp(activation=nn.ReLU).double()
     nn.init.zeros_(model[2].weight)  # its product of spectral norms is zero
     table = table_of(model)
     assert "no margin" in table.skipped["spectral_margin@10"]
     assert {"effective_degree", "sharpness@0.05"} <= set(table)
-
-
-def test_labels_of_other_kinds():
-    model = mlp().double()
-    names = ["sharpness@0.05", "margin@10"]
-    expected = proxies.evaluate(model, (X, Y), cross_entropy, names=names).row()
-    for labels in (Y.tolist(), Y.int(), Y.numpy()):
-        assert proxies.evaluate(model, (X, labels), cross_entropy, names=names).row() == expected
 
 
 def test_outputs_that_are_nan_are_told():
@@ -197,13 +173,6 @@ def test_outputs_that_are_no_logits_leave_what_needs_none():
     assert "single output" in table.skipped["effective_degree"]
 
 
-def test_what_stands_on_a_failure_fails_for_the_same_reason():
-    model = mlp().double()
-    table = proxies.evaluate(model, (X, Y), lambda outputs, labels: cross_entropy(outputs.detach(), labels), **ROUTE)
-    for name in ("sharpness@0.05", "adaptive_sharpness@1", "average_sharpness@0.01"):
-        assert "does not depend on the weights" in table.skipped[name]
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_of_a_torchscript_module_what_looks_into_it_is_skipped_and_the_rest_is_right():
     model = mlp(activation=nn.ReLU).double()
@@ -235,10 +204,6 @@ def test_unknown_names(name, message):
         table_of(names=[name])
 
 
-def test_one_name_is_taken_for_a_list_of_one():
-    assert list(table_of(names="parameter_norm")) == ["parameter_norm"]
-
-
 @pytest.mark.parametrize("names", [[5], ["sharpness@"]])
 def test_names_that_are_none(names):
     with pytest.raises((TypeError, ValueError), match="expected"):
@@ -262,17 +227,3 @@ def test_another_proxy_is_one_entry(monkeypatch, tmp_path):
     ranked = effdeg.pools.rank([row | {"gap": number} for number, row in enumerate(rows)], resamples=100)
     assert "-largest" in ranked.scores
     assert "-largest" not in ranked.pool.guessed
-
-
-def test_proxies_that_share_passes_get_the_model_itself():
-    model, seen = counted(), []
-
-    def record(model, data, loss, **options):
-        seen.append((model, data[1], loss, set(options)))
-        return proxies.Result("record", 0.0)
-
-    with Evaluator.open(model, (X, Y), cross_entropy) as evaluator:
-        evaluator.compute(record)
-    ((given, labels, loss, options),) = seen
-    assert (given, loss, options) == (model, cross_entropy, {"shared"})
-    assert torch.equal(labels, Y)

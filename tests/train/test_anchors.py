@@ -8,9 +8,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from effdeg import Penalty
-from effdeg.baselines import ICT, RegMixup
 from effdeg.functional import effective_degree, fit
-from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y, same_draw
 from tests.models import mlp, with_batchnorm
 from tests.properties import assert_same_under_vmap
@@ -48,55 +46,6 @@ def test_cheap_ed_is_l1_mixup():
         torch.testing.assert_close(ours, by_hand, rtol=1e-6, atol=1e-6)
 
 
-def test_cheap_ed_at_the_points_of_l1_mixup_is_its_loss():
-    """With its pairs and λ: summed over classes |Δ|/2, and the loss of L1 mixup divided by 4λ(1 − λ)."""
-    model, labels, penalty = mlp().double(), one_hot(Y, 4).double(), Penalty.cheap(damping=0.0)
-    share, partners = drawn(alpha=10.0)
-    loss = RegMixup(10.0, classes=4, loss="l1")(model, X, Y)[1]
-    alpha = torch.tensor([0.0, share, 1.0], dtype=torch.float64).expand(12, -1)
-    points = penalty.points(X, Y, pairs=torch.stack([torch.arange(12), partners], dim=1), alpha=alpha)
-    degree = penalty.degree(model(points.inputs), points)
-    constant = (labels - labels[partners]).abs().sum(1).mean() / 2
-    torch.testing.assert_close(4 * degree, constant + loss / (4 * share * (1 - share)), rtol=1e-6, atol=1e-6)
-
-
-def draw_cubics(paths=50):
-    """Draw paths from label 0 to label 1 or 0, and values at the two inner nodes."""
-    generator = torch.Generator().manual_seed(0)
-    penalty = Penalty(anchor="labels", output="identity", damping=0.0, pairs=paths, generator=generator)
-    labels = torch.tensor([[0.0], [1.0], [0.0]], dtype=torch.float64)
-    pairs = torch.tensor([[1, 0], [2, 0]]).repeat(paths // 2, 1)
-    points = penalty.points(X[:3], labels, pairs=pairs)
-    return penalty, points, torch.rand(paths, 2, dtype=torch.float64, generator=generator)
-
-
-def test_ed_with_four_nodes_in_closed_form():
-    """p(1) − p(−1) = Δ = 2 (c₁ + c₃), so that ED = |Δ/2 − c₃| + 2|c₂| + 3|c₃|."""
-    penalty, points, values = draw_cubics()
-    x, ends = 2 * points.alpha[:, 1:3] - 1, points.labels[..., 0]
-    difference = ends[:, 0] - ends[:, 1]
-    target = ends.mean(1, keepdim=True) + difference[:, None] / 2 * x
-    # What is left over the straight line is (x² − 1)(2 c₂ + 4 c₃ x), as T₂ − T₀ = 2 (x² − 1), T₃ − T₁ = 4x (x² − 1).
-    slopes = (values - target) / (x**2 - 1)
-    c3 = (slopes[:, 1] - slopes[:, 0]) / (x[:, 1] - x[:, 0]) / 4
-    c2 = (slopes[:, 0] - 4 * c3 * x[:, 0]) / 2
-    expected = ((difference / 2 - c3).abs() + 2 * c2.abs() + 3 * c3.abs()).mean()
-    torch.testing.assert_close(penalty.degree(values.reshape(-1, 1), points), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_ed_with_four_nodes_is_least_at_mixups_target_only():
-    penalty, points, noise = draw_cubics()
-    alpha, ends = points.alpha[:, 1:3], points.labels[..., 0]
-    target = alpha * ends[:, :1] + (1 - alpha) * ends[:, 1:]
-    least = penalty.degree(target.reshape(-1, 1), points)
-    torch.testing.assert_close(least, (ends[:, 0] - ends[:, 1]).abs().mean() / 2, rtol=1e-9, atol=1e-9)
-    for size in (1e-6, 1e-3, 1.0):
-        for path in range(0, len(target), 7):
-            moved = target.clone()
-            moved[path] += size * (noise[path] - 0.5)
-            assert penalty.degree(moved.reshape(-1, 1), points) > least
-
-
 def test_cheap_curvature_with_a_teacher_is_ict_with_a_weighted_l1_loss():
     """Per output |p(x) − t(x)| / (1 − x²), where t is ICT's target: α q(x₁) + (1 − α) q(x₂) of the teacher's q."""
     model, teacher = mlp().double(), mlp(seed=1).double()
@@ -112,21 +61,6 @@ def test_cheap_curvature_with_a_teacher_is_ict_with_a_weighted_l1_loss():
     torch.testing.assert_close(degree, expected, rtol=1e-6, atol=1e-6)
     for ours, by_hand in zip(gradients_of(degree, model), gradients_of(expected, model), strict=True):
         torch.testing.assert_close(ours, by_hand, rtol=1e-6, atol=1e-6)
-
-
-def test_cheap_curvature_at_the_points_of_ict_is_its_error():
-    """Two probabilities differ from their targets by the same amount, so the degree of each path has its error."""
-    model, teacher = mlp(outputs=2).double(), mlp(outputs=2, seed=1).double()
-    share, partners = drawn()
-    consistency = ICT(teacher)(model, X, unlabeled=X)[1]
-    penalty = Penalty(anchor="self", degree=2, nodes=3, weights=(0, 0, 2), damping=0.0)
-    errors = []
-    for number, partner in enumerate(partners.tolist()):
-        alpha = torch.tensor([[0.0, share, 1.0]], dtype=torch.float64)
-        points = penalty.points(X, pairs=torch.tensor([[number, partner]]), alpha=alpha)
-        degree = penalty.degree(model(points.append_to(X)), points, ends=teacher(X))
-        errors.append(4 * share * (1 - share) * degree)
-    torch.testing.assert_close(torch.stack(errors).square().mean(), consistency, rtol=1e-6, atol=1e-6)
 
 
 # The model's own outputs at the ends.
@@ -225,15 +159,6 @@ def test_a_teacher_against_its_own_forward():
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_a_teacher_with_the_same_weights_is_the_model_itself():
-    model, results = mlp().double(), []
-    for given in ({}, {"teacher": copy.deepcopy(model)}):
-        torch.manual_seed(0)
-        degree = Penalty.efficient()(model, X, Y, unlabeled=U, **given)[1]
-        results.append((degree, gradients_of(degree, model)))
-    torch.testing.assert_close(*results)
-
-
 def test_a_teacher_that_shares_weights_with_the_model_takes_no_gradients_from_it():
     """It runs after the model: autocast of older torch uses again what it has cast without gradients."""
     model, ran = mlp(), []
@@ -276,14 +201,6 @@ def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
     ends = teacher(U if anchor == "labels" else torch.cat([X, U]))
     torch.testing.assert_close(degree, penalty.degree(model(points.append_to(X)), points, ends=ends))
     torch.testing.assert_close(outputs, model(X))
-
-
-def test_with_labels_a_teacher_runs_on_the_unlabeled_examples_only():
-    seen = []
-    Penalty.efficient()(mlp().double(), X, Y, unlabeled=U, teacher=lambda x: seen.append(x) or mlp().double()(x))
-    assert torch.equal(torch.cat(seen), U)
-    Penalty(anchor="self")(mlp().double(), X, unlabeled=U, teacher=lambda x: seen.append(x) or mlp().double()(x))
-    assert torch.equal(seen[1], torch.cat([X, U]))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -20,35 +19,26 @@ from tests.models import Unexpected, mlp
         ({"nodes": 2, "degree": 1, "anchor": "labels"}, ValueError, "Use nodes=3 or more"),
         ({"degree": 0}, ValueError, "degree=0 is too small"),
         ({"pairs": 0}, ValueError, "pairs=0 must be positive"),
-        ({"pairs": -0.5}, ValueError, "must be positive"),
-        ({"pairs": float("nan")}, ValueError, "must be positive"),
         ({"pairs": True}, TypeError, "a share of the batch"),
-        ({"pairs": "half"}, TypeError, "a share of the batch"),
         ({"pairs": 1}, ValueError, r"Write pairs=1\.0 for these; for a single path, .* pairs=1/256"),
-        ({"pairs": np.int64(1)}, ValueError, r"Write pairs=1\.0"),
         ({"pairs": 1.5}, ValueError, r"pairs=1\.5 is a float, and so a share of the batch, which is at most 1\.0"),
         ({"pairs": 128.0}, ValueError, "A count of paths is an int, such as pairs=128"),
         ({"anchor": "label"}, ValueError, "anchor='label' is not known. Choose from: 'labels', 'self', None"),
-        ({"anchor": True}, ValueError, "anchor=True is not known. Choose from: 'labels', 'self', None"),
         ({"nodes": 2, "degree": 1, "anchor": "self"}, ValueError, "Use nodes=3 or more"),
         ({"anchor": "self", "sampling": "chebyshev"}, ValueError, "no nodes there.* Use sampling='cosine'"),
         ({"anchor": "self", "end_gradients": 1}, TypeError, "end_gradients=1 must be True or False"),
         ({"end_gradients": True}, ValueError, "Use anchor='self', or leave end_gradients out"),
         ({"weights": "squares"}, ValueError, "Did you mean 'square'"),
         ({"weights": [0, 0, 1]}, ValueError, "are 3 numbers; polynomials of degree 3 need 4"),
-        ({"weights": np.ones((4, 4))}, TypeError, "must be a number, zero or positive"),
-        ({"weights": np.float64(2)}, TypeError, "'square', or a list of 4 numbers"),
         ({"weights": 2}, TypeError, "'square', or a list of 4 numbers"),
         ({"normalized": "no"}, TypeError, "normalized='no' must be True or False"),
         ({"generator": 0}, TypeError, r"generator=torch.Generator\(\).manual_seed\(0\)"),
         ({"damping": float("inf")}, ValueError, "damping=inf must be zero or positive and finite"),
-        ({"damping": "small"}, TypeError, "damping='small' must be a number"),
         ({"sampling": "cosin"}, ValueError, "Did you mean 'cosine'"),
         ({"basis": "fourier"}, ValueError, "Choose from: 'chebyshev'"),
         ({"batchnorm": "split"}, ValueError, "'joint', 'frozen'"),
         ({"output": "sofmax"}, ValueError, "Did you mean 'softmax'"),
         ({"components": 4}, ValueError, "components=4 is too many for nodes=4"),
-        ({"damping": -1.0}, ValueError, "damping=-1.0"),
         ({"at": 3}, TypeError, "must be the name of a layer"),
     ],
 )
@@ -62,14 +52,11 @@ def test_bad_settings(settings, kind, message):
     [
         ({"anchor": "labels"}, (X,), ValueError, "none were given"),
         ({"anchor": "labels"}, (X, Y[:5]), ValueError, "a batch of 12 .* needs a tensor of 12 rows"),
-        ({"anchor": "labels"}, (X, Y.tolist()), ValueError, "the labels .* are of type list"),
         ({"pairs": 0.01}, (X,), ValueError, "pairs=0.01 of a batch of 12 rounds to none"),
         ({"at": "layr"}, (X,), ValueError, "'layr' is not a layer of this model"),
         ({}, (torch.randint(5, (4, 3)),), TypeError, "no straight line joins integers"),
         ({}, ([X, Y],), TypeError, "If they are labels, take them out of the inputs"),
         ({}, ("text",), TypeError, "x holds no examples: it has no tensor"),
-        ({}, (torch.tensor(1.0),), TypeError, "first dimension"),
-        ({}, ({"x": X, "labels": X[:, 0]},), ValueError, "x holds 'labels'"),
         ({}, ({"x": X, "labels": Y},), ValueError, "x holds 'labels'"),
         ({}, (X, Y[:5]), ValueError, "a batch of 12"),
         ({}, (X[:0],), TypeError, r"x holds no examples: it has tensors of shape \(0, 6\)"),
@@ -78,13 +65,7 @@ def test_bad_settings(settings, kind, message):
         ({"anchor": "labels"}, (X, Y.cfloat()), TypeError, "labels .* are complex"),
         ({"anchor": "labels"}, (X, torch.full((12, 4), torch.nan)), ValueError, "labels .* NaN"),
         ({"anchor": "labels"}, (X, torch.full((12, 4), 1.25)), ValueError, "sum to 5 to 5 .* distributions"),
-        ({"anchor": "labels"}, (X, torch.randn(12, 4)), ValueError, "not negative and sum to 1"),
-        (
-            {"anchor": "labels", "output": "sigmoid"},
-            (X, X[:, :4]),
-            ValueError,
-            "output='sigmoid' fits probabilities",
-        ),
+        ({"anchor": "labels", "output": "sigmoid"}, (X, X[:, :4]), ValueError, "output='sigmoid' fits probabilities"),
         ({"anchor": "labels", "output": "identity"}, (X, X[:, :4] / 0), ValueError, "NaN or infinite"),
     ],
 )
@@ -144,7 +125,7 @@ def test_labels_that_are_not_values_of_the_output(output, labels, message):
         Penalty(anchor="labels", output=output)(mlp().double(), X, labels)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_soft_labels_may_be_rounded(dtype):
     labels = torch.randn(12, 4).softmax(-1)
     for given in (labels.to(dtype), (labels * 1000).round() / 1000):
@@ -238,14 +219,12 @@ def test_probabilities_are_refused_where_logits_are_expected(output, layer):
     ("change", "kind", "message"),
     [
         (torch.Tensor.to_sparse, TypeError, "sparse .*to_dense"),
-        (torch.Tensor.to_sparse_csr, TypeError, "sparse .*to_dense"),
         (lambda tensor: torch.nested.as_nested_tensor(list(tensor)), TypeError, "nested.*to_padded_tensor"),
         (lambda tensor: tensor.to(torch.float8_e4m3fn), TypeError, r"float8.*\.float\(\)"),
         (lambda tensor: tensor.to("meta"), ValueError, "on the meta device"),
     ],
-    ids=["sparse", "compressed", "nested", "float8", "meta"],
+    ids=["sparse", "nested", "float8", "meta"],
 )
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 def test_tensors_that_cannot_be_computed_with(change, kind, message):
     penalty, model, soft = Penalty(anchor="labels"), mlp().double(), torch.eye(4)[Y]
     with pytest.raises(kind, match=rf"the examples in x .*{message}"):

@@ -62,7 +62,7 @@ def test_the_penalty_looks_at_unlabeled_outputs():
         penalty(model, x, unlabeled=torch.randn(8, 3))
 
 
-def train(penalty, weight, steps=301):
+def train(penalty, weight, steps=251):
     """Learn eight examples, then simplify."""
     torch.manual_seed(0)
     model, x, unlabeled = mlp(), torch.randn(8, 6), torch.randn(256, 6)
@@ -78,10 +78,3 @@ def train(penalty, weight, steps=301):
 def test_a_model_that_collapses_in_training():
     with pytest.warns(RuntimeWarning, match="collapsed"):
         train(Penalty(anchor="self", end_gradients=True), weight=300.0)
-
-
-def test_a_model_that_is_simplified_in_training_and_goes_on_varying():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        train(Penalty(anchor="self", end_gradients=True, weights=(0, 0, 2, 3)), weight=20.0)
-    assert not caught

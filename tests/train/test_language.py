@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from effdeg.functional import effective_degree, fit
@@ -58,9 +57,7 @@ ALPHA = torch.linspace(0, 1, 5, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("anchor", ["labels", "self"])
-@pytest.mark.parametrize(
-    ("kind", "side", "top"), [("Llama", "right", 5), ("Llama", "left", 64), ("GPT2", "right", 64), ("Llama", "left", 2)]
-)
+@pytest.mark.parametrize(("kind", "side", "top"), [("Llama", "left", 5), ("GPT2", "right", 64)])
 def test_it_is_the_loop_over_paths_and_positions(kind, side, top, anchor, monkeypatch):
     monkeypatch.setattr(_language, "_AT_ONCE", 200)  # several parts
     model, batch = language_model(kind), sequences(side)
@@ -159,20 +156,6 @@ def test_a_teacher_gives_the_ends_of_unlabeled_sequences(anchor):
     assert values["another"].item() != pytest.approx(values["none"].item(), rel=1e-3)
 
 
-def test_a_step_lowers_the_penalty():
-    model, batch = language_model(initializer_range=0.1), sequences()
-    penalty = Penalty(anchor="labels", **FIXED)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    degrees = []
-    for _ in range(5):
-        optimizer.zero_grad()
-        _, degree = penalty(model, batch)
-        degree.backward()
-        optimizer.step()
-        degrees.append(degree.item())
-    assert degrees[-1] < degrees[0]
-
-
 def test_paths_without_a_common_labeled_position_count_nothing_and_warn():
     model, batch = language_model(), sequences(side="right", length=8)
     batch["labels"] = torch.full_like(batch["labels"], -100)
@@ -219,11 +202,3 @@ def test_bfloat16_agrees_with_float32():
     degrees = [penalty(model.to(dtype), batch)[1] for dtype in (torch.float32, torch.bfloat16)]
     assert degrees[1].dtype == torch.float32
     assert degrees[1].item() == pytest.approx(degrees[0].item(), rel=0.05)
-
-
-def test_the_loss_is_that_of_the_batch_alone_with_a_loss_of_ones_own():
-    model, batch = language_model(), sequences()
-    labels = batch.pop("labels")
-    outputs, _ = Penalty(anchor="labels", **FIXED)(model, batch, labels)
-    loss = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-    torch.testing.assert_close(loss, model(**batch, labels=labels).loss, check_dtype=False)

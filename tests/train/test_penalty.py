@@ -29,7 +29,7 @@ def draw_by_hand(pairs, nodes):
 
 ALGORITHMS = {
     "anchor": [None, "labels"],
-    "components": [None, 1, 3],
+    "components": [None, 3],
     "basis": ["chebyshev", "legendre"],
     "sampling": ["cosine", "chebyshev", "uniform"],
     "normalized": [False, True],
@@ -65,7 +65,7 @@ def test_the_value_is_the_papers_algorithms(penalty):
     torch.testing.assert_close(outputs, model(X))
 
 
-@pytest.mark.parametrize("settings", [{}, {"nodes": 15, "degree": 7}, {"nodes": 40, "degree": 20, "damping": 1e-6}])
+@pytest.mark.parametrize("settings", [{}, {"nodes": 40, "degree": 20, "damping": 1e-6}])
 def test_the_gradient_is_the_papers_closed_form(settings):
     """T (TᵀT + eps I)⁻¹ (sign(c) ⊙ d), averaged over outputs and pairs."""
     penalty = Penalty(output="identity", pairs=5, **settings)
@@ -161,12 +161,12 @@ class Zero(nn.Module):
         return x * 0
 
 
-@pytest.mark.parametrize("settings", [{}, {"components": 2}, {"normalized": True}, {"sampling": "uniform"}])
-@pytest.mark.parametrize("anchored", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"components": 2, "normalized": True}, {"sampling": "uniform"}])
+@pytest.mark.parametrize("anchor", [None, "labels"])
 @pytest.mark.parametrize("case", DEGENERATE)
-def test_degenerate_batches_are_legal(case, anchored, settings):
+def test_degenerate_batches_are_legal(case, anchor, settings):
     model = mlp().double()
-    degree = DEGENERATE[case](Penalty(anchor="labels" if anchored else None, **settings), model)
+    degree = DEGENERATE[case](Penalty(anchor=anchor, **settings), model)
     degree.backward()
     assert degree.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
@@ -194,24 +194,6 @@ def test_one_logit_and_targets_of_a_regression_are_anchors_too():
         along = torch.cat([ends[:, 1:], values.view(-1, 2), ends[:, :1]], dim=1)[..., None]
         coefficients = effdeg.functional.fit(along, points.alpha, 3, damping=1e-3)
         torch.testing.assert_close(degree, effdeg.functional.effective_degree(coefficients).mean())
-
-
-def test_labels_of_every_token_anchor_every_token():
-    class PerToken(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = mlp(outputs=3).double()
-
-        def forward(self, x):
-            return self.head(x.view(len(x), 2, 6))
-
-    x, labels = torch.randn(8, 12, dtype=torch.float64), torch.randint(3, (8, 2))
-    model, soft = PerToken(), one_hot(labels, 3)
-    degrees = []
-    for given in (labels, soft):
-        torch.manual_seed(0)
-        degrees.append(Penalty.efficient()(model, x, given)[1])
-    assert degrees[0] == degrees[1]
 
 
 def test_it_is_a_module_without_a_trace_in_checkpoints():
@@ -294,19 +276,6 @@ def test_a_missing_label_among_several_is_missing_too():
     own[1::2] = one_hot(Y, 4).double()[1::2]
     by_hand = replace(points, labels=own[points.pairs])
     torch.testing.assert_close(degree, penalty.degree(model(points.append_to(X)), by_hand))
-
-
-def test_where_there_is_no_label_the_models_own_output_stands():
-    model, penalty = mlp().double(), Penalty(anchor="labels")
-    labels = Y.clone()
-    labels[::2] = -100
-    points = same_draw(penalty, X, labels)
-    _, degree = penalty(model, X, labels)
-    own = model(X).softmax(-1).detach()
-    own[1::2] = one_hot(Y, 4).double()[1::2]
-    torch.testing.assert_close(
-        degree, penalty.degree(model(points.append_to(X)), replace(points, labels=own[points.pairs]))
-    )
 
 
 def test_a_tensor_with_as_many_rows_as_there_are_points_is_not_taken_for_the_outputs():

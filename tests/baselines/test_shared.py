@@ -1,0 +1,194 @@
+"""What several methods have in common: a property each, for all of them."""
+
+import pytest
+import torch
+from torch.nn.functional import dropout
+from torch.nn.parallel import DistributedDataParallel
+
+from effdeg import changes
+from effdeg.baselines import (
+    ICT,
+    R3F,
+    UDA,
+    Consistency,
+    FixMatch,
+    JacobianPenalty,
+    RDrop,
+    RegMixup,
+    cutmix,
+    embedding_mixup,
+    manifold_mixup,
+    mixup,
+)
+from tests.batches import X, Y
+from tests.models import Shared, Unexpected, mlp
+from tests.properties import assert_same_under_vmap
+from tests.train.test_loops import Checkpointed
+
+
+def mix_images(model, x, y, **settings):
+    images = x.unflatten(1, (1, 2, 3)) if isinstance(x, torch.Tensor) else x
+    mixed, soft = cutmix(images, y, **settings)
+    return model(mixed.flatten(1)), soft
+
+
+def mix_inputs(model, x, y, **settings):
+    mixed, soft = mixup(x, y, **settings)
+    return model(mixed), soft
+
+
+TEACHER = mlp(seed=1).double()
+
+
+def interpolate_unlabeled(model, x, y, **settings):
+    return ICT(TEACHER, **settings)(model, x, unlabeled=x)
+
+
+def keep_consistent(method):
+    return lambda model, x, y, **settings: method(changes.noise(0.5), **settings)(model, x, unlabeled=x)
+
+
+def call(method):
+    return lambda model, x, y, **settings: method(**settings)(model, x, y)
+
+
+LABELED = {
+    "mixup": mix_inputs,
+    "cutmix": mix_images,
+    "embedding-mixup": lambda *given, at="layer", **settings: embedding_mixup(*given, at=at, **settings),
+    "manifold-mixup": lambda *given, at="layer", **settings: manifold_mixup(*given, at=[at], **settings),
+    "regmixup": call(RegMixup),
+}
+DRAWING = {
+    **LABELED,
+    "ict": interpolate_unlabeled,
+    **{method.__name__: keep_consistent(method) for method in (Consistency, UDA, FixMatch)},
+    "r3f": call(R3F),
+    "jacobian": call(JacobianPenalty),
+}
+SETTINGS = {name: {"classes": 4} for name in LABELED} | {"r3f": {"noise": 0.5}, "FixMatch": {"threshold": 0}}
+SETTINGS["UDA"] = {"threshold": 0}
+AT_LAYERS = ["embedding-mixup", "manifold-mixup", "r3f", "jacobian"]
+
+
+def run(name, model, x=X, y=Y, **settings):
+    return DRAWING[name](model, x, y, **SETTINGS.get(name, {}) | settings)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_generator_repeats_itself_and_leaves_the_global_state(name):
+    model, at = mlp().double(), {"at": "1"} if name in {"embedding-mixup", "manifold-mixup"} else {}
+    state = torch.get_rng_state()
+    found = [
+        [each.detach() for each in run(name, model, generator=torch.Generator().manual_seed(seed), **at)]
+        for seed in (5, 5, 6)
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    assert not torch.equal(found[0][1], found[2][1])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_settings_and_batches_that_are_refused_before_the_model_is_run(name):
+    def refuse(kind, message, x=X, y=Y, **settings):
+        with pytest.raises(kind, match=message):
+            run(name, Unexpected(), x, y, **settings)
+
+    refuse(TypeError, "generator=3 must be a torch.Generator or None", generator=3)
+    if name in {*LABELED, "ict"}:
+        refuse(ValueError, "alpha=0.0 must be positive", alpha=0.0)
+        refuse(TypeError, "alpha='1' must be a number, positive", alpha="1")
+    if name in LABELED:
+        refuse(ValueError, "classes=…", classes=None)
+        refuse(ValueError, "labels from 0 to 3 do not match classes=3", classes=3)
+        refuse(TypeError, "classes=2.5 must be a whole number", classes=2.5)
+        refuse(ValueError, "needs a tensor of 12 rows", y=Y[:3])
+    if name in {*LABELED, "ict", "r3f"}:
+        refuse(TypeError, "complex numbers|complex", x=X.cfloat())
+    if name not in {"cutmix", "jacobian"}:
+        refuse(ValueError, "x holds 'labels'", x={"x": X, "labels": Y})
+    if name in AT_LAYERS:
+        refuse(ValueError, "Did you mean 'layer'", at="layr")
+        refuse(TypeError, "at=3 must be the name of a layer", at=3)
+
+
+@pytest.mark.parametrize("name", AT_LAYERS)
+def test_layers_that_cannot_be_used(name):
+    model = Shared().double()
+    with pytest.raises(ValueError, match="ran 2 times"):
+        run(name, model, at="layer")
+    assert not any(module._forward_hooks for module in model.modules())
+    if name != "jacobian":
+        with pytest.raises(ValueError, match=r"'block.0' runs inside torch.utils.checkpoint"):
+            run(name, Checkpointed(False), at="block.0")
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("name", ["embedding-mixup", "r3f"])
+def test_wrapped_models_at_a_layer(name):
+    def value_of(model):
+        torch.manual_seed(3)
+        outputs, value = run(name, model, at="1")
+        return outputs.square().sum() + value.sum()
+
+    model = mlp().double()
+    expected = value_of(model)
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    compiled, parallel = torch.compile(model, backend="eager"), DistributedDataParallel(model)
+    compiled(X)
+    for each in (compiled, parallel, model.forward):
+        torch.testing.assert_close(value_of(each), expected)
+    for _ in range(2):
+        parallel.zero_grad()
+        value_of(parallel).backward()
+    torch.testing.assert_close([parameter.grad for parameter in model.parameters()], list(gradients))
+
+
+PENALTIES = {
+    **{f"regmixup {loss}": RegMixup(classes=4, loss=loss) for loss in ("cross-entropy", "brier", "l1")},
+    "rdrop": RDrop(),
+    "r3f": R3F(0.5),
+    "r3f at a layer": R3F(0.5, at="1"),
+    "jacobian": JacobianPenalty(),
+}
+
+
+def test_they_say_what_they_are():
+    assert repr(PENALTIES["regmixup l1"]) == "RegMixup(alpha=10.0, classes=4, loss='l1')"
+    assert repr(PENALTIES["r3f at a layer"]) == "R3F(noise=0.5, distribution='uniform', at='1')"
+    assert repr(ICT(TEACHER, alpha=0.1)) == "ICT(alpha=0.1)"
+
+
+def drop(model):
+    return lambda x: dropout(model(x), 0.2)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_half_precision_is_summed_in_single(name):
+    model = mlp()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, value, *_ = PENALTIES[name](drop(model) if name == "rdrop" else model, X.float(), Y)
+    assert (outputs.dtype, value.dtype) == (torch.bfloat16, torch.float32)
+    value.backward()
+    assert model[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["regmixup cross-entropy", "r3f"])
+def test_several_models_under_vmap(name):
+    assert_same_under_vmap(PENALTIES[name], [mlp(seed=seed).double() for seed in range(2)], X, Y)
+
+
+@pytest.mark.parametrize("name", ["regmixup", "ict"])
+def test_masks_are_joined_by_the_names_of_the_parameters(name):
+    """A position is hidden where both examples hide it: True in a padding mask."""
+    seen, hidden = [], torch.arange(6) >= 1 + torch.arange(12)[:, None] % 6
+
+    def model(x, padding_mask):
+        seen.append(padding_mask)
+        return x[:, :4] * 1.0
+
+    if name == "ict":
+        ICT(lambda x, padding_mask: x[:, :4])(model, (X, X > 9), unlabeled=(X, hidden))
+    else:
+        RegMixup(classes=4)(model, (X, hidden), Y)
+    assert all((seen[0][12 + row] == (hidden[row] & hidden)).all(1).any() for row in range(12))
