@@ -78,26 +78,6 @@ def test_the_worked_example_survives_runs_that_ended_with_nan(experiment, monkey
     monkeypatch.delitem(sys.modules, "smoothing")
 
 
-def test_the_worked_example_has_a_smoke_test(experiment):
-    assert "A smoke test" in call(experiment, "run", NAME, "--smoke")
-    (file,) = (experiment / "runs").rglob("*.jsonl")
-    assert file.relative_to(experiment / "runs").parts == ("smoke", "smoothing_RECIPE_smoke", "plain-0.jsonl")
-    assert json.loads(file.read_text().splitlines()[0])["settings"]["steps"] == 10
-
-
 def test_every_command_is_explained():
-    commands = re.findall(r"^\| `effdeg-lab ([\w-]+)", README.read_text(), flags=re.MULTILINE)
-    assert commands == [
-        "list",
-        "show",
-        "run",
-        "run",
-        "sweep",
-        "campaign",
-        "status",
-        "curve",
-        "table",
-        "soup",
-        "clip-pool",
-        "report",
-    ]
+    commands = " ".join(re.findall(r"^\| `effdeg-lab ([\w-]+)", README.read_text(), flags=re.MULTILINE))
+    assert commands == "list show run run sweep campaign status curve table soup clip-pool report"

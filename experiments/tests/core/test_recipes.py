@@ -59,26 +59,11 @@ def settings_of(name, method):
     return recipe.resolve(recipe.method(method))
 
 
-def test_all_recipes_are_found_in_the_order_of_the_paper():
-    tables = "methods random-pixels basis layers sampling components configurations"
-    in_paper = [f"cifar10-{name}" for name in tables.split()] + ["mnist-cifar", "pnn", "cifar10-resnet18-pool"]
-    in_paper[1:1] = ["clip-finetune-b16", "clip-finetune-b32", "imagenet-vit-original", "imagenet-vit-strong"]
-    in_paper[5:5] = ["glue-cola", "glue-mrpc", "glue-rte"]
-    in_paper.append("finetune-pool")
-    others = (
-        "cifar10-contest cifar10-cost cifar10-estimators cifar10-few-labels cifar10-fused cifar10-learning-rate "
-        "cifar10-noisy-labels cifar10-random-mlps cifar10-random-pool cifar10-relatives cifar10-sensitivity "
-        "digits-estimators digits-methods"
-    )
-    tiny = ["tiny-imagenet-vit", "tiny-imagenet-vit-strong"]
-    games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
-    pools = [f"picking-{name}" for name in ("cifar10", "foreign", "mnist", "mrpc", "pacs", "rte", "tiny-imagenet")]
-    last = ["estimator", "finetune-shifts", "finetune-shifts-cifar10", "path-degrees", *pools, *tiny]
-    expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), *last]
-    assert list(all_recipes()) == expected
-    for name, recipe in all_recipes().items():
-        assert recipe.name == name
-        assert find_recipe(name) is recipe
+def test_recipes_are_in_the_order_of_the_paper():
+    names = list(all_recipes())
+    tables = ["cifar10-methods", "clip-finetune-b16", "imagenet-vit-original", "glue-cola", "cifar10-random-pixels"]
+    places = [names.index(name) for name in [*tables, "mnist-cifar", "pnn", "finetune-pool", "grokking", "estimator"]]
+    assert places == sorted(places)
 
 
 @pytest.mark.filterwarnings("ignore:sampling='uniform' with nodes=15 does not support degree=14")  # as in the paper
@@ -148,19 +133,6 @@ def test_the_methods_of_the_paper_have_its_settings_and_its_grids():
     assert digits.settings.limit + digits.tuning["held_out"] <= 797
 
 
-def test_fine_tunings_are_drawn_from_the_ranges_of_model_soups():
-    points = find_recipe("finetune-pool").points()
-    assert len(points) == 72
-    assert {point["epochs"] for point in points} == {*range(4, 17)}
-    assert 25 < sum(point["alpha"] == 0 for point in points) < 47
-    for point in points:
-        assert (point["regularizer"] == "mixup") == (point["alpha"] > 0)
-        assert point["alpha"] < 0.9
-        assert point["smoothing"] <= 0.25
-        assert 1e-4 <= point["weight_decay"] <= 0.6
-        assert 1e-5 <= point["lr"] <= 1e-3
-
-
 @pytest.mark.parametrize("name", ["resnet18", "vit"])
 def test_pools_have_the_grid_of_the_paper(name):
     recipe = find_recipe(f"cifar10-{name}-pool")
@@ -173,12 +145,6 @@ def test_pools_have_the_grid_of_the_paper(name):
     assert {each.weight_decay for each in settings} == decays[name]
     assert (settings[0].measure_paths, settings[0].measure_nodes, settings[0].measure_degree) == (400, 200, 40)
     assert settings[0].proxies == ("all",)
-
-
-def test_a_recipe_of_ones_own_goes_by_the_name_that_others_find_it_by(own):
-    found = find_recipe(own)
-    assert found == replace(toys.RECIPE, name=own)
-    assert find_recipe(found.name) == found
 
 
 @pytest.mark.parametrize(
@@ -200,11 +166,9 @@ def test_names_that_lead_nowhere(own, name, message):
     ("changes", "message"),
     [
         ({"tuning": {"epochs": 2}}, "held_out=0 would tune on the test set"),
-        ({"tuning": {"held_out": 0}}, "held_out=0 would tune on the test set"),
         ({"tuning": {"held_out": 10, "weight": 3.0}}, "weight=3.0 cannot be fixed in the runs that tune 'ed'"),
         ({"tuning": {"held_out": 10, "epoch": 3}}, "'epoch' is not a setting. Did you mean 'epochs'"),
         ({"grid": {"ler": (1,)}}, "'ler' is not a setting"),
-        ({"search": ({"ler": 1},)}, "'ler' is not a setting"),
         ({"search": ({"lr": 1.0}, {"weight": 1.0})}, "the points of a search set the same settings, not lr and weight"),
         ({"search": ({"lr": 1.0}, {"lr": 1})}, "a point of the search is listed twice"),
         ({"search": ({"lr": 1.0},), "grid": {"lr": (0.5,)}}, "lr cannot be in the grid and in the search"),
@@ -214,7 +178,6 @@ def test_names_that_lead_nowhere(own, name, message):
             {"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))},
             "it needs at least one, each with its own name",
         ),
-        ({"methods": ()}, "toy has the methods .*: it needs at least one, each with its own name"),
         ({"equal_time": "edd"}, "'edd' is not a method of toy. Did you mean 'ed'"),
     ],
 )

@@ -108,7 +108,7 @@ def make_stack(tasks, *, penalized):
     return stack
 
 
-@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd", "lr": 0.05}, {"clip": None, "decay": "steps"}])
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd", "lr": 0.05, "clip": None}])
 def test_runs_end_as_they_would_alone(tmp_path, settings):
     several = [each.change(settings) for each in SEVERAL]
     for run, each in zip(carry_out_together(tmp_path / "together", several), several, strict=True):
@@ -149,9 +149,7 @@ def test_a_stack_trains_as_torch_does(model):
         {"regularizer": "ed"},
         {"regularizer": "mixup+ed"},
         {"regularizer": "ed", "ends": "cuts"},
-        {"regularizer": "ed", "ends": "balanced", "anchor": "none"},
         {"regularizer": "ed", "ends": "random-pixels", "anchor": "none"},
-        {"augment": "cutmix"},
         {"augment": "swap-simple-half"},
     ],
 )
@@ -175,16 +173,8 @@ def test_draws_within_the_step(settings, monkeypatch):
         torch.testing.assert_close(stack.penalties[number], step.penalties)
 
 
-def test_networks_have_draws_of_their_own(tmp_path):
-    several = [small(seed=0, lr=lr, regularizer="ed", measure_every=2) for lr in (1e-3, 1.001e-3)]
-    one, two = (run.metrics[0]["penalty"] for run in carry_out_together(tmp_path, several))
-    assert one != pytest.approx(two, rel=1e-4)  # the same network with almost the same rate, but other paths
-    assert one == pytest.approx(two, rel=0.5)
-
-
-@pytest.mark.parametrize("regularizer", ["plain", "mixup+ed"])
-def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, regularizer, monkeypatch):
-    several = [each.change({"regularizer": regularizer}) for each in SEVERAL]
+def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, monkeypatch):
+    several = [each.change({"regularizer": "mixup+ed"}) for each in SEVERAL]
     whole = carry_out_together(tmp_path / "whole", several)
     call, calls = StackedStep.__call__, []
 
@@ -206,29 +196,6 @@ def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, regulariz
             assert_like(one, two)
 
 
-def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path, monkeypatch):
-    whole = carry_out_together(tmp_path / "whole", SEVERAL)
-    save, saved = stacked.Member.save, []
-
-    def kill(self):
-        saved.append(self.job)
-        if len(saved) == 8:
-            raise KeyboardInterrupt
-        save(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "SECONDS_AT_RISK", -1.0)
-        patch.setattr(stacked.Member, "save", kill)
-        with pytest.raises(KeyboardInterrupt):
-            carry_out_together(tmp_path / "killed", SEVERAL)
-    starts = []
-    train = stacked._train
-    monkeypatch.setattr(stacked, "_train", lambda each, end: starts.append(each[0].resumes_at) or train(each, end))
-    for one, two in zip(whole, carry_out_together(tmp_path / "killed", SEVERAL), strict=True):
-        assert_like(one, two, rtol=1e-4, atol=1e-5)
-    assert starts == [3, 2]
-
-
 def test_runs_that_are_stopped_in_an_evaluation_or_in_their_last_measures(tmp_path, monkeypatch):
     whole = carry_out_together(tmp_path / "whole", SEVERAL)
     with stop_in(evaluation, "evaluate", call=5) as asked, pytest.raises(StoppedError):  # the second evaluation of two
@@ -241,16 +208,6 @@ def test_runs_that_are_stopped_in_an_evaluation_or_in_their_last_measures(tmp_pa
     for one, two in zip(whole, [first, *carry_out_together(tmp_path / "stopped", SEVERAL[1:])], strict=True):
         assert_like(one, two)
     assert not [*tmp_path.rglob("checkpoint-*")]
-
-
-def test_runs_that_were_stopped_go_on_alone(tmp_path):
-    with pytest.raises(StoppedError):
-        carry_out_together(tmp_path / "stopped", SEVERAL, asked_to_stop=stop_after(5))
-    for each in SEVERAL:
-        done = carry_out(tmp_path / "stopped", each).run
-        assert_like(done, carry_out(tmp_path / "alone", each).run, rtol=1e-4, atol=1e-5)
-        assert done.environment["shared"] is True  # its time is in part that of all three
-        assert "together" not in done.environment
 
 
 def test_a_run_that_fails_leaves_the_others(tmp_path):

@@ -77,18 +77,6 @@ def test_deit_is_the_forward_pass_written_out(deit, real, size):
     torch.testing.assert_close(found, expected, rtol=1e-9 if size == 224 else 1e-4, atol=1e-9 if size == 224 else 1e-4)
 
 
-def test_deit_gets_a_new_head(deit):
-    torch.manual_seed(0)
-    model = load_deit_tiny(deit, size=32, classes=7)
-    features = model.encode(torch.zeros(2, 3, 32, 32))
-    assert features.shape == (2, 192)
-    assert torch.equal(model(torch.zeros(2, 3, 32, 32)), model.head(features))
-    assert model.head.out_features == 7
-    torch.manual_seed(1)
-    assert not torch.equal(load_deit_tiny(deit, size=32, classes=7).head.weight, model.head.weight)
-    assert {name.split(".")[0] for name in model.state_dict()} == {"encoder", "head"}
-
-
 def test_bad_weights_of_deit_are_named(deit, tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a file: expected the weights of DeiT-Tiny"):
         load_deit_tiny(tmp_path / "none.safetensors")
@@ -176,24 +164,6 @@ def test_the_head_is_computed_once(clip, tell, monkeypatch):
     (clip / "zero_shot_head.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="cannot be read as a zero-shot head"):
         load_zero_shot_head(clip)
-
-
-@pytest.mark.usefixtures("tell")
-def test_the_head_is_imagenets_and_next_to_the_weights(clip, monkeypatch):
-    asked = []
-
-    def compute(folder, names, templates, device):
-        asked.append((names, templates))
-        return torch.zeros(len(names), 12)
-
-    monkeypatch.setattr(pretrained, "_compute_head", compute)
-    assert load_zero_shot_head(clip).shape == (1000, 12)
-    assert load_zero_shot_head(clip).shape == (1000, 12)
-    assert (clip / "zero_shot_head.safetensors").is_file()
-    ((names, templates),) = asked
-    assert (names[0], names[999]) == ("tench", "toilet paper")
-    assert (len(templates), templates[0], templates[-1]) == (80, "a bad photo of a {}.", "a tattoo of the {}.")
-    assert len({*templates}) == 80
 
 
 def test_a_folder_without_clip_is_refused(clip, tmp_path):
