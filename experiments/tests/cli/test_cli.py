@@ -171,20 +171,6 @@ def test_signals_make_a_run_save(run, folder, tmp_path, monkeypatch, number, exp
     assert folder.find(Toy(epochs=6)).stopped
 
 
-@pytest.mark.parametrize(("command", "number"), [("run", signal.SIGTERM), ("sweep", signal.SIGHUP)])
-def test_a_signal_before_a_run_starts_exits_with_75(run, monkeypatch, command, number):
-    def ignore(*_):
-        raise ValueError("nobody catches it")
-
-    before = signal.signal(number, ignore)
-    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: os.kill(os.getpid(), number))
-    try:
-        assert run(command, NAME) == (REQUEUE, "", "")
-        assert signal.getsignal(number) is ignore
-    finally:
-        signal.signal(number, before)
-
-
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_code_is_not_taken_for_this_one(run, own, folder, tmp_path, recwarn, finished):
     warnings.simplefilter("always")

@@ -6,12 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 from effdeg_lab.data import MADE_UP, check, load
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
 from effdeg_lab.data.pacs import DOMAINS, find_pacs
-from effdeg_lab.data.shifts import SHIFTS, find_test_set, measure_accuracy, read_classes
+from effdeg_lab.data.shifts import SHIFTS, find_test_set, read_classes
 from effdeg_lab.models.made_up import paint, write_pacs
 
 ALL = read_classes()
@@ -77,18 +76,6 @@ def test_folders_are_named_by_wordnet_id(tmp_path, name, place, classes):
     assert [(number,) for number in get_numbers(found)] == [found.counts_as[label] for label in found.labels]
 
 
-def test_objectnets_classes_are_several_of_imagenets(tmp_path):
-    first = {each.objectnet: number for number, each in reversed([*enumerate(ALL)]) if each.objectnet}
-    for folder, number in first.items():
-        write(tmp_path / "objectnet-1.0/images", folder, number, files=("a.png", "b.png"), size=(9, 8))
-    write(tmp_path / "objectnet-1.0/images", "air_freshener", 5)  # none of ImageNet's
-    found = find_test_set("objectnet", tmp_path, CROP)
-    assert (len(found), len(found.counts_as), len({*found.labels.tolist()})) == (226, 113, 113)
-    assert sorted(sum(found.counts_as, ())) == [number for number, each in enumerate(ALL) if each.objectnet]
-    for number, label in zip(get_numbers(found), found.labels, strict=True):
-        assert found.counts_as[label][0] == number
-
-
 def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
     for each in ALL:
         if each.in_a:
@@ -104,38 +91,6 @@ def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
     assert torch.equal(objectnet.project(logits), torch.tensor(expected))
     with pytest.raises(ValueError, match=r"ImageNet's 1,000 classes; given \(5, 200\)"):
         objectnet.project(logits[:, :200])
-
-
-class ByColor(nn.Module):
-    """Recognizes a class by its color, and takes it for the next one, if that is allowed."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale, self.dropout = nn.Parameter(torch.ones(())), nn.Dropout()
-
-    def forward(self, images):
-        assert not self.dropout.training
-        pixels = (images[:, :, 1, 1] * 0.5 + 0.25).mul(255).round().long()
-        numbers = pixels[:, 0] + 256 * pixels[:, 1]
-        logits = torch.zeros(len(images), 1000).scatter(1, numbers[:, None], 1.0)
-        return self.scale * logits.scatter(1, (numbers[:, None] + 1) % 1000, 2.0)
-
-
-def test_accuracy_is_that_among_the_classes_of_the_set(tmp_path):
-    for number, each in enumerate(ALL):
-        write(tmp_path / "imagenet/val", each.wnid, number)
-        if each.in_r:
-            write(tmp_path / "imagenet-r", each.wnid, number)
-    scale = (0.25,) * 3, (0.5,) * 3
-    model = ByColor()
-    model.train()
-    assert measure_accuracy(model, find_test_set("imagenet", tmp_path, CROP), scale, batch=300) == 0
-    in_r = [number for number, each in enumerate(ALL) if each.in_r]
-    right = sum(number + 1 not in in_r for number in in_r) / 200
-    assert 0.2 < right < 0.9
-    assert measure_accuracy(model, find_test_set("imagenet-r", tmp_path, CROP), scale, batch=64) == right
-    assert model.training
-    assert model.dropout.training
 
 
 def write_tables(folder, labels, name="val"):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from engine_runs import TIMES, assert_close, carry_out, make_job, make_picture_examples, small, stop_after, stop_in
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from effdeg_lab.cli import main
 from effdeg_lab.core import workers
@@ -116,37 +115,10 @@ def test_runs_end_as_they_would_alone(tmp_path, settings):
         assert (run.environment["together"], run.environment["shared"]) == (3, True)
 
 
-def train_by_hand(model, batches, *, rate, decay, clip):
-    """Train a network with torch alone."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
-    for x, y in batches:
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-    return model.state_dict()
-
-
-@pytest.mark.parametrize("model", ["mlp", f"{__name__}:Normed"])
-def test_a_stack_trains_as_torch_does(model):
-    """In float64, against a loop by hand: parameters, running statistics, and gradients that are clipped or not."""
-    examples = make_picture_examples(batch=6)
-    several = [small(seed=seed, model=model, batch=6, weight_decay=rate, clip=2.0) for seed, rate in enumerate(RATES)]
-    one, two = (make_tasks(several, examples) for _ in range(2))
-    stack = make_stack(one, penalized=False)
-    orders = torch.randint(400, (8, 3, 6), generator=torch.Generator().manual_seed(0))
-    for indices in orders:
-        stack(indices, torch.tensor(RATES, dtype=torch.float64), torch.zeros(3), penalized=False)
-    for number, (task, rate) in enumerate(zip(two, RATES, strict=True)):
-        batches = [task.batch(indices[number]) for indices in orders]
-        expected = train_by_hand(task.model, batches, rate=rate, decay=rate, clip=2.0)
-        assert_close(one[number].model.state_dict(), expected, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"regularizer": "ed"},
+        {"model": f"{__name__}:Normed"},
         {"regularizer": "mixup+ed"},
         {"regularizer": "ed", "ends": "cuts"},
         {"regularizer": "ed", "ends": "random-pixels", "anchor": "none"},

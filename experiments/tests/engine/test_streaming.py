@@ -22,7 +22,7 @@ from effdeg_lab.core.runs import RunFolder, StoppedError
 from effdeg_lab.data import Labeled, check, decoding, image_files, load
 from effdeg_lab.data.decoding import Broken, Crops, count_decoders, draw_crop, find_center, read_crops
 from effdeg_lab.engine import evaluation, train
-from effdeg_lab.engine.streaming import StreamedExamples, make_examples
+from effdeg_lab.engine.streaming import StreamedExamples
 from effdeg_lab.models.made_up import draw_jpeg, write_folders
 from tests.properties import run_in_processes
 
@@ -189,16 +189,6 @@ def test_a_process_that_died_is_explained(folder, monkeypatch):
         next(read_crops(Crops(load("imagenet", folder).train, 8), [[(0, 0)]], decoders=4))
 
 
-def test_classes_that_are_missing_are_reported(tmp_path, images, capsys):
-    write_folders(tmp_path / "imagenet", {**images, "val": [row for row in images["val"] if row[0] > 1]})
-    with pytest.warns(RuntimeWarning) as warned:
-        carry_out(tmp_path / "runs", small(epochs=1, regularizer="plain"), data=tmp_path, progress=True)
-    said = {str(each.message) for each in warned}
-    assert "data=imagenet has 10 classes here; ImageNet has 1,000." in said
-    assert "only 8 of the 10 classes of data=imagenet have test images." in said
-    assert "130 training and 24 test examples of 10 classes" in capsys.readouterr().out
-
-
 def test_crops_have_the_area_the_ratio_and_the_place_of_inceptions():
     random = np.random.default_rng(0)
     boxes = np.array([draw_crop(300, 200, 0.08, random) for _ in range(4000)])
@@ -307,16 +297,6 @@ def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tm
     assert {**resident.summary, "broken_images": 0} == streamed.summary
     sizes = {"train_examples": CLASSES * TRAIN, "test_examples": CLASSES * TEST, "classes": CLASSES}
     assert {**streamed.summary, **sizes} == streamed.summary
-
-
-def test_without_random_crops_a_network_trains_on_the_middle_that_it_is_tested_on(folder):
-    """CLIP sees the whole short side of an image, other networks a little less."""
-    for changes in ({"model": "clip-b32", "start_from": "pretrained"}, {"model": "resnet9"}):
-        examples = make_examples(load("imagenet", folder), small(augment="none", **changes), CPU)
-        images, labels = next(examples.read([(0, torch.arange(40))], 40))
-        expected = examples.train.first(40).load()
-        assert torch.equal(labels, expected.labels)
-        assert torch.equal(images, expected.inputs)
 
 
 @pytest.mark.parametrize(

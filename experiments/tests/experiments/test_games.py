@@ -17,8 +17,6 @@ from effdeg_lab.experiments.procgen.games import (
     GAMES,
     TRAINING,
     UNSEEN,
-    ToyGames,
-    draw_toy_level,
     import_backend,
     open_games,
 )
@@ -131,17 +129,6 @@ def test_the_seed_decides_what_is_played(opened):
     # Neighboring seeds have no game in common, not even under another number.
     levels = [set(played.levels[:, game]) for played in (first, other) for game in range(3)]
     assert sum(map(len, levels)) == len(set.union(*levels)) > 10
-
-
-def test_the_first_frame_of_an_episode_comes_with_the_end_of_the_last():
-    played = play(ToyGames(count=4, levels=TRAINING, seed=0), draw_actions(4))
-    lengths = np.diff([0, *np.flatnonzero(played.ended[:, 0])])
-    levels = played.levels[np.flatnonzero(played.ended[:, 0]) - 1, 0]
-    assert lengths.tolist() == [len(draw_toy_level(level)[1]) for level in levels.tolist()]
-    assert len(set(lengths)) > 3
-    assert 4 <= min(lengths) <= max(lengths) <= 10
-    for time, game in np.argwhere(played.ended):
-        assert (played.frames[time, game] == draw_toy_level(int(played.levels[time, game]))[0][0]).all()
 
 
 def test_procgens_marks_become_ends(monkeypatch):

@@ -46,24 +46,6 @@ def shorten(name, method):
     return settings.change({**SHORT, **MEASURED, **streamed, "model": model})
 
 
-def test_recipes_have_the_papers_settings():
-    original, strong = (find_recipe(f"imagenet-vit-{name}") for name in ("original", "strong"))
-    for recipe in (original, strong):
-        ed = recipe.resolve(recipe.method("ed"))
-        assert (ed.epochs, ed.batch, ed.optimizer, ed.weight, ed.components) == (90, 1024, "adamw", 3.0, 3)
-        assert (ed.nodes, ed.degree, ed.pairs * ed.batch, ed.sampling, ed.anchor) == (4, 3, 512, "cosine", "labels")
-        assert ed.ramp * ed.epochs == pytest.approx(30)
-        assert recipe.seeds == (0, 1, 2)
-    for name, recipe in (("tiny-imagenet-vit", original), ("tiny-imagenet-vit-strong", strong)):
-        tiny = find_recipe(name)
-        one, other = (each.resolve(each.method("ed")).to_dict() for each in (tiny, recipe))
-        differ = {key for key in one if one[key] != other[key]}
-        lr = {"lr"} if recipe is original else set()  # tuned
-        assert differ == {"data", "pixels", "model", "epochs", "warm_up", "warm_up_steps"} | lr
-        assert tiny.settings.lr == 1e-3
-        assert tiny.settings.warm_up == pytest.approx(10 / 60)
-
-
 def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
     """Only those of its classes count, whatever their numbers are there."""
     (tmp_path / "tiny-imagenet").mkdir()

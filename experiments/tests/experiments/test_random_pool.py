@@ -128,13 +128,3 @@ def test_there_is_a_figure_of_four_panels_for_each_stratum(results):
     titles = [axes.get_title(loc="left").split("\n")[0] for axes in drawn.axes]
     assert titles[0].startswith("sharpness@")  # no adaptive sharpness was measured
     assert titles[1:] == ["parameter_norm", "effective_degree_test@3"]
-
-
-def test_a_pool_that_cannot_be_ranked_yet():
-    (results,) = collect(RECIPE, make_runs()[:2])
-    assert RECIPE.study.claim(results).word == "not decided"
-    (table,) = RECIPE.study.tables(results)
-    assert table.notes == ("A ranking needs at least 3 models; the table has 1.",)
-    assert RECIPE.study.figures(results) == []
-    (table,) = RandomPool(fit=1.0).tables(results)
-    assert table.notes == ("No model has a training accuracy of 100% or more.",)

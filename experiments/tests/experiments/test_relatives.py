@@ -2,7 +2,7 @@
 
 import pytest
 from scipy.stats import t
-from toy_results import BASE, ED, METHODS, Toy, make_run
+from toy_results import BASE, ED, Toy, make_run
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
@@ -82,15 +82,6 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
         assert verdict.value == pytest.approx(0.102)
         # Student's t at 1 − 0.025/8 with two degrees of freedom, times the standard error.
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
-
-
-def test_results_are_split_by_the_points_of_the_grid_that_were_run():
-    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5), batches=(20,)))[0]
-    (part,) = results.split()
-    assert part.point == "batch 20"
-    assert [len(each.runs) for each in part.methods] == [3] * 4
-    whole = collect(METHODS, [make_run(METHODS, "plain", 0.8)])[0]
-    assert whole.split() == [whole]
 
 
 def draw(name, runs):

@@ -10,7 +10,7 @@ from toy_results import invent_run
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.procgen.study import make_figure, smoothen
+from effdeg_lab.experiments.procgen.study import smoothen
 
 STARPILOT = find_recipe("procgen-starpilot")
 METHODS = ["plain", "mixreg", "ed", "ed-self", "mixreg-ed"]
@@ -41,32 +41,6 @@ def read_rows(results):
     return {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
 
 
-@pytest.mark.parametrize(
-    ("name", "steps", "ramp"),
-    [
-        ("starpilot", 50_000_000, 1 / 6),
-        ("dodgeball", 50_000_000, 0.0),
-        ("jumper", 50_000_000, 1 / 6),
-        ("fruitbot", 100_000_000, 1 / 6),
-    ],
-)
-def test_settings_are_the_papers(name, steps, ramp):
-    recipe = find_recipe(f"procgen-{name}")
-    ed = recipe.resolve(recipe.method("ed"))
-    assert (ed.game, ed.steps, ed.ramp) == (name, steps, ramp)
-    assert (ed.weight, ed.nodes, ed.degree, ed.components, ed.anchor) == (0.01, 4, 3, 3, "none")
-    assert ed.pairs == 2048 == ed.games * ed.rollout // ed.minibatches // 2  # half of a minibatch
-    # cleanrl's
-    assert (ed.lr, ed.discount, ed.trace, ed.rollout, ed.epochs, ed.minibatches) == (5e-4, 0.999, 0.95, 256, 3, 8)
-    assert (ed.clip, ed.entropy, ed.value, ed.max_norm, ed.pooling) == (0.2, 0.01, 0.5, 0.5, "flatten")
-    assert recipe.seeds == (0, 1, 2)
-    changes = {each.name: each.changes for each in recipe.methods}
-    assert list(changes) == METHODS
-    assert changes["plain"] == {}
-    assert changes["mixreg-ed"] == {**changes["mixreg"], **changes["ed"]} == {"mixreg": 0.2, "weight": 0.01}
-    assert changes["ed-self"] == {**changes["ed"], "anchor": "self"}
-
-
 def test_returns_with_standard_errors_paired_differences_and_speeds():
     runs = make_runs({"plain": PLAIN}) + make_runs({"ed": ED}, speed=10_000.0)
     (results,) = collect(STARPILOT, runs)
@@ -93,7 +67,6 @@ def test_returns_with_standard_errors_paired_differences_and_speeds():
     ("name", "steps", "unseen", "training"),
     [
         ("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"),
-        ("starpilot", 50_000_000, "3.68 ± 0.09", "8.15 ± 0.24"),
         ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81"),
     ],
 )
@@ -158,22 +131,3 @@ def test_the_figure_has_both_curves_of_every_method_and_the_final_returns():
     dots = [line.get_xydata()[0] for line in axes.lines if line.get_marker() == "o"]
     assert np.array(dots) == pytest.approx(np.array([[25, statistics.fmean(PLAIN)], [25, statistics.fmean(ED)]]))
     assert [text.get_text() for text in axes.texts] == ["PPO 3.30", "ED 3.83"]
-
-
-def test_runs_that_logged_nothing_or_less_can_be_read():
-    runs = make_runs({"plain": PLAIN}, points=1)
-    (results,) = collect(STARPILOT, runs)
-    assert STARPILOT.study.figures(results) == []
-    for run in runs:
-        for key in ("gap", "test_return_error", "steps_per_second"):
-            del run.summary[key]
-    (results,) = collect(STARPILOT, runs)
-    rows = read_rows(results)
-    assert rows["PPO"]["gap"] == "–"
-    assert not {"steps/s", "speed"} & rows["PPO"].keys()
-    early = make_run("ed", 4.0)
-    early.metrics[0] |= {"test_return": None, "train_return": None}  # no episode had ended
-    (results,) = collect(STARPILOT, [*runs, early])
-    (axes,) = make_figure([results]).draw("light").axes
-    assert [len(line.get_xdata()) for line in list_curves(axes)] == [9, 9]
-    assert [line.get_marker() for line in axes.lines].count("o") == 2

@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d, gelu, layer_norm, linear
 
 from effdeg_lab.models import make_model, pretrained
 from effdeg_lab.models.made_up import write_clip, write_deit
-from effdeg_lab.models.pretrained import load_clip, load_deit_tiny, load_zero_shot_head, read_templates, rename_openai
+from effdeg_lab.models.pretrained import load_clip, load_deit_tiny, load_zero_shot_head, read_templates
 
 REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch16_224.safetensors"
 
@@ -234,20 +234,3 @@ class OpenAIVision(nn.Module):
             y = block.mlp.c_fc(block.ln_2(x))
             x = x + block.mlp.c_proj(y * torch.sigmoid(1.702 * y))
         return self.ln_post(x[:, 0]) @ self.proj
-
-
-def test_a_checkpoint_of_model_soups_is_read(clip):
-    torch.manual_seed(0)
-    vision, head = OpenAIVision(), nn.Linear(12, 3)
-    stored = {f"model.visual.{name}": tensor for name, tensor in vision.state_dict().items()}
-    stored |= {f"classification_head.{name}": tensor for name, tensor in head.state_dict().items()}
-    stored |= {"model.logit_scale": torch.zeros(()), "model.token_embedding.weight": torch.zeros(4, 4)}
-    classifier = load_clip(clip, torch.zeros(3, 12))
-    classifier.load_state_dict(rename_openai(stored))
-    images = torch.randn(4, 3, 32, 32)
-    with torch.no_grad():
-        features = vision(images)
-        expected = head(features / features.norm(dim=1, keepdim=True))
-        torch.testing.assert_close(classifier(images), expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match=r"model\.visual\.proj is missing: this is not a checkpoint of model soups"):
-        rename_openai({name: tensor for name, tensor in stored.items() if name != "model.visual.proj"})

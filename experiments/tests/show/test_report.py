@@ -1,8 +1,7 @@
 import json
 import re
 from dataclasses import replace
-from html import escape
-from html.parser import HTMLParser
+from html import escape, unescape
 from itertools import pairwise
 
 import pytest
@@ -22,30 +21,6 @@ from effdeg_lab.show.report import draw, render_page, report_on, to_dict, to_tex
 RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
 
 
-class Reader(HTMLParser):
-    """Checks that what is opened is closed, and collects text, anchors and references."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.words, self.anchors, self.references = [], [], set(), set()
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.open += [tag] if tag not in {"meta", "br", "wbr"} else []
-        self.anchors |= {value for name, value in attrs if name == "id"}
-        self.references |= {value for name, value in attrs if name in {"href", "src"}}
-
-    def handle_startendtag(self, tag, attrs):
-        pass
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
 @pytest.fixture(scope="module")
 def runs():
     found = [make_run(METHODS, name, 0.8, epochs=10) for name in ("plain", "mixup")]
@@ -62,9 +37,9 @@ def page(runs):
 
 
 def test_the_page_stands_alone(page, runs):
-    reader = Reader(page)
-    assert not reader.open
-    assert reader.references <= {f"#{anchor}" for anchor in reader.anchors}
+    assert {*re.findall(r' (?:href|src)="([^"]*)"', page)} <= {
+        f"#{each}" for each in re.findall(r' id="([^"]*)"', page)
+    }
     assert "<script" not in page
     levels = [int(level) for level in re.findall(r"<h(\d)", page)]
     assert levels[0] == 1
@@ -77,7 +52,7 @@ def test_the_page_stands_alone(page, runs):
 
 
 def test_the_page_says_what_was_found(page):
-    text = Reader(page).text
+    text = " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
     for words in (
         "Recipes shown: 1 of 3. Runs: 6, and 2 for tuning, on Thinking Machine.",
         "≈ not decided ED minus Baseline, points (one seed): 4",
