@@ -14,7 +14,7 @@ from toy_results import make_run
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import _find_variance, choose, estimate_errors
+from effdeg.pools._choice import choose, estimate_errors, find_variance
 from effdeg.pools._observation import Observation
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
@@ -29,7 +29,6 @@ from effdeg_lab.experiments.picking.study import (
     Picking,
     Pool,
     expect_best_of,
-    find_variances,
     list_all_gains,
     measure_gains,
     measure_tau,
@@ -102,12 +101,9 @@ def test_the_pick_among_five_is_that_of_the_library():
     # Where a prediction is right it is taken for the label: these are the first examples that some network has right.
     labels = np.array([pool.predicted[right.argmax(), place] for place, right in enumerate(pool.correct.T[:50])])
     wrong = (pool.predicted[:5, :50] != labels).astype(float)
-    found = estimate_errors(scores, wrong.mean(1), find_variances(wrong[None])[0])
+    found = estimate_errors(scores, wrong.mean(1), find_variance(wrong.T))
     chosen = choose({}, seen, torch.from_numpy(labels), options, []).scores
     assert found == pytest.approx([chosen[name] for name in seen])
-    wrong = np.random.default_rng(0).random((3, 5, 50)) < 0.3
-    expected = [_find_variance(each.T.astype(float)) for each in wrong]
-    assert find_variances(wrong.astype(float)) == pytest.approx(expected)
 
 
 def test_within_groups_only_networks_of_one_group_are_compared():

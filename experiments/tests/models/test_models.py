@@ -40,6 +40,7 @@ def _code(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "count"),
     [
+        ("resnet18", (3, 32, 32), 10, 11_173_962),
         ("vit-s16", (3, 224, 224), 1000, 22_050_664),
         # Without the class token, then without the positions as well.
         ("vit-s16-mean", (3, 224, 224), 1000, 22_050_664 - 2 * 384),
