@@ -16,8 +16,6 @@ from engine_runs import (
     make_picture_examples,
     small,
 )
-from test_pretrained import clip  # noqa: F401
-from test_shift_study import SMALL, toy_imagenet  # noqa: F401
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention

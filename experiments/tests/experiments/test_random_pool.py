@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_pretrained import deit  # noqa: F401
 from toy_results import POOL, make_degree, make_run
 
 from effdeg.pools import rank

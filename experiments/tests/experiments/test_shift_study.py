@@ -10,7 +10,6 @@ from engine_runs import carry_out
 from pretrained_toys import make_shifted, tune
 from scipy.stats import t
 from test_finetuning import count_right
-from test_pretrained import clip, deit  # noqa: F401
 from toy_results import invent_run
 
 from effdeg_lab.cli import main
