@@ -306,3 +306,12 @@ def test_values_may_be_tuned_on_another_number_of_held_out_examples():
     assert collect(METHODS, [*both, *used])[0].find("ed").choice.held_out == 50
     used += [make_run(METHODS, "ed", 0.8, weight=7.0)]
     assert collect(METHODS, [*both, *used])[0].find("ed").choice.held_out == 100
+
+
+@pytest.mark.parametrize(("step", "longer"), [(1.2, {"plain": 48}), (3.0, {})])
+def test_a_run_that_was_meant_to_take_equally_long_but_took_longer_is_shown(step, longer):
+    runs = [make_run(METHODS, "ed", 0.9, step=2.0), make_run(METHODS, "plain", 0.8)]
+    runs.append(make_run(METHODS, "plain", 0.85, epochs=40, step=step))  # planned for 40 s
+    at = next(each for each in collect(METHODS, runs) if each.epochs == 20).equal_time
+    assert list(at.found) == ["ed"]
+    assert {name: each.time() for name, each in at.longer.items()} == pytest.approx(longer)

@@ -349,3 +349,34 @@ def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_fo
     assert log == f"starting at epoch 0\nstarting at epoch {HELD_AT}\n"
     assert {run.environment["process"] for run in others} == {first.environment["process"]}  # one warm worker
     assert_same(first, carry_out(tmp_path / "whole", Toy(epochs=6)).read())
+
+
+def test_a_worker_that_waits_is_ended_in_order(folder):
+    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"))
+    worker.send([])
+    assert worker.connection.poll(120)
+    assert worker.receive([]) == []
+    worker.process.terminate()
+    worker.end()
+    assert worker.process.exitcode == 128 + signal.SIGTERM
+    planned = workers.Planned("plain", Toy(), "final")
+    assert worker.place.record_death(planned, worker.process.exitcode).ending == "stopped"
+
+
+def test_on_ray_sigterm_makes_runs_save_and_stop(folder, tmp_path, monkeypatch, request):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("TOY_HOLD", str(pipe))
+    ray = request.getfixturevalue("local_ray")
+
+    def end():
+        wait_for_hold(pipe)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(StoppedError):
+        run_sweep(folder, methods=["plain"], seeds=[0], changes={"epochs": 6}, ray=ray)
+    ending.join()
+    assert folder.find(Toy(epochs=6)).stopped
+    assert make_job(folder, Toy(epochs=6)).start()["epoch"] == HELD_AT

@@ -352,3 +352,13 @@ def test_real_data_are_those_that_the_committed_results_were_made_with(monkeypat
     monkeypatch.setenv("EFFDEG_CACHE", USERS_CACHE) if USERS_CACHE else monkeypatch.delenv("EFFDEG_CACHE")
     loaded = load(name, Path(os.environ["EFFDEG_DATA"]))
     assert loaded.fingerprint() == fingerprint
+
+
+def test_missing_arrays_and_columns_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=SMALL[0][0], y_train=SMALL[0][1])
+    with pytest.raises(ValueError, match=r"a\.npz .*: there is no array x_test, y_test among x_train, y_train"):
+        load("a.npz", tmp_path)
+    for split in ("train", "test"):
+        pq.write_table(pa.table({"img": [b""], "fine": [1]}), tmp_path / f"{split}-0.parquet")
+    with pytest.raises(ValueError, match=r"train-0.* no column of labels \(label.*\) among img, fine"):
+        load(".", tmp_path)

@@ -54,6 +54,7 @@ def small(**changes):
         {"regularizer": "ed"},
         {"regularizer": "ed", "anchor": "self", "degree_weights": "curvature"},
         {"regularizer": "ed", "place": "sum", "pairs": 1.0},
+        {"regularizer": "ed", "point_dropout": False},
         {"regularizer": "ed", "masks": "both", "similar_lengths": True},
     ],
 )

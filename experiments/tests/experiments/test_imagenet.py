@@ -53,6 +53,8 @@ def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
     for file in (data / "tiny-imagenet").iterdir():
         (tmp_path / "tiny-imagenet" / file.name).symlink_to(file)
     assert load("tiny-imagenet", tmp_path).shifted == {}
+    with pytest.raises(FileNotFoundError, match=r"tiny-imagenet was not found: expected train-\*.parquet"):
+        load("tiny-imagenet", data / "imagenet")
     (tmp_path / "val5").mkdir()
     cells = [{"bytes": draw_jpeg(9, 1), "path": f"n{wnid}/{wnid}.JPEG"} for wnid in (7, 50, 0, 7)]
     cells[3]["path"] = "n7/other.JPEG"

@@ -113,3 +113,17 @@ def test_the_figure_shows_the_fall_after_the_best_epoch():
     (line,) = [line for line in two.lines if line.get_color() == color and line.get_linewidth() > 1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 85], [10, 80], [15, 75], [20, 70]])
     assert two.get_ylim()[0] < 70 < 85 < two.get_ylim()[1]
+
+
+def test_a_label_set_without_ed_or_without_any_run_decides_nothing():
+    runs = [run for run in make_runs((0.03, 0.04)) if (run.method, run.settings["data"]) != ("ed", WORST)]
+    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, 0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, -0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "does not hold"
+
+
+def test_what_was_evaluated_only_at_the_end_has_no_figure():
+    runs = [replace(run, metrics=run.metrics[-1:]) for run in make_runs((0.1, 0.1))]
+    assert RECIPE.study.figures(get_results(runs)) == []

@@ -127,3 +127,19 @@ def test_there_is_a_figure_of_four_panels_for_each_stratum(results):
     titles = [axes.get_title(loc="left").split("\n")[0] for axes in drawn.axes]
     assert titles[0].startswith("sharpness@")  # no adaptive sharpness was measured
     assert titles[1:] == ["parameter_norm", "effective_degree_test@3"]
+
+
+def test_measures_are_also_ranked_by_other_comparisons(results):
+    study = replace(RECIPE.study, fit=0.0, finer=("recipe", "lr"))
+    (table,) = [each for each in study.tables(results) if "by which models are compared" in each.title]
+    # Learning rates are all different, so that none are compared within them.
+    fit = "within strata, those that fit (99%): 5 models"
+    assert table.columns == ("measure", "within strata: 48 models", "all together: 48 models", fit)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert {"effective_degree_test@3", "-confidence_test", "parameter_norm"} < rows.keys()
+    models = read_models(results)
+    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
+    for name in ("effective_degree_test@3", "parameter_norm"):
+        compared = ((models, ["recipe"]), (models, []), (fitted, ["recipe"]))
+        taus = [rank(pool, measures=[name], strata=strata).scores[name].kendall.value for pool, strata in compared]
+        assert [float(cell.split(" ")[0]) for cell in rows[name]] == pytest.approx(taus, abs=0.006)

@@ -117,3 +117,10 @@ def test_leads_are_drawn_as_the_map_has_them():
         read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2
     )  # of the accuracies nothing is known
     assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
+
+
+def test_without_both_sides_there_is_no_map():
+    runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
+    results = collect(RECIPE, runs)[0]
+    assert RECIPE.study.claim(results).word == "not decided"
+    assert not any(table.title == "Where ED is ahead" for table in RECIPE.study.tables(results))

@@ -10,6 +10,7 @@ from toy_results import invent_run
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
+from effdeg_lab.core.sweep import Plan
 from effdeg_lab.experiments.procgen.study import smoothen
 
 STARPILOT = find_recipe("procgen-starpilot")
@@ -131,3 +132,8 @@ def test_the_figure_has_both_curves_of_every_method_and_the_final_returns():
     dots = [line.get_xydata()[0] for line in axes.lines if line.get_marker() == "o"]
     assert np.array(dots) == pytest.approx(np.array([[25, statistics.fmean(PLAIN)], [25, statistics.fmean(ED)]]))
     assert [text.get_text() for text in axes.texts] == ["PPO 3.30", "ED 3.83"]
+
+
+def test_agents_cannot_be_trained_for_longer_by_the_epochs_of_an_update():
+    with pytest.raises(ValueError, match="runs of procgen-starpilot have no setting epochs that could be raised"):
+        Plan(STARPILOT, equal_time="ed").check(None)

@@ -72,3 +72,9 @@ def test_the_figure_has_a_panel_for_each_setting_and_value():
     assert (len(titles), titles[1]) == (12, "4/3   ρ = 1.000")
     assert [text.get_text() for text in figure.legends[0].texts] == ["plain", "mixup", "ED, λ = 2", "ED, λ = 7"]
     assert len({each.get_marker() for each in figure.legends[0].legend_handles}) == 4
+
+
+def test_seeds_of_one_configuration_are_not_independent():
+    runs = [make_run(MODELS[seed % 2], 1.0 + seed, 1.0 + seed, seed) for seed in range(8)]
+    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
+    assert (verdict.word, verdict.interval) == ("not decided", None)  # two configurations cannot be resampled
