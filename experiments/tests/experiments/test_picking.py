@@ -82,7 +82,7 @@ def test_a_measure_equal_to_the_error_gains_everything_and_a_constant_nothing():
     assert gains.chance == pytest.approx(0.55)
 
 
-def test_the_pick_among_five_is_that_of_the_library():
+def test_the_pick_among_five_is_that_of_the_library(monkeypatch):
     accuracy = np.array([0.4, 0.55, 0.5, 0.7, 0.6, 0.45])
     pool = make_pool(accuracy, examples=200)
     options = {"seed": 0, "labels": 0, "examples": 200, "change": ""}
@@ -96,7 +96,10 @@ def test_the_pick_among_five_is_that_of_the_library():
         expected.append(accuracy[int(chosen.best)])
     assert measure_gains(pool).rules[PICK].accuracy == pytest.approx(np.mean(expected))
     seen = {str(place): every[place] for place in range(5)}
+    given = []
+    monkeypatch.setattr(picking, "find_variance", lambda wrong: given.append(wrong) or find_variance(wrong))
     scores = score_subsets(pool, np.arange(5)[None])[PICK][0]
+    assert {each.shape[2] for each in given} == {5}  # networks come last
     assert scores == pytest.approx([choose({}, seen, None, options, []).scores[name] for name in seen])
     # Where a prediction is right it is taken for the label: these are the first examples that some network has right.
     labels = np.array([pool.predicted[right.argmax(), place] for place, right in enumerate(pool.correct.T[:50])])
