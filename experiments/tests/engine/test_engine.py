@@ -178,6 +178,8 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "ed", "ends": "cuts", "sampling": "uniform"}, "sampling=cosine or chebyshev"),
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
+        ({"regularizer": "edd"}, "Did you mean 'ed'"),
+        ({"regularizer": "ed-copies", "weight": 1.0, "partners": ()}, "regularizer=ed-copies needs partners"),
         ({"regularizer": "embedding-mixup"}, "token ids"),
         ({"regularizer": "manifold-mixup"}, "draws a layer at every step"),
         ({"regularizer": "ict", "weight": 1.0}, "needs a teacher"),

@@ -160,6 +160,8 @@ def test_empty_class_folders_are_named_and_hidden_files_skipped(tmp_path, images
 @pytest.mark.parametrize(
     ("names", "content", "words"),
     [
+        (["a/n1.jpg", "a/n1.json"], b"", "a/n1 has no label: expected a/n1.cls with the number of its class"),
+        (["n1.cls"], b"3", "n1.cls has no image"),
         (["n1.cls", "n1.jpg"], b"n01440764", "n1.cls holds b'n01440764'; expected the number of a class"),
         (["n01440764.tar"], b"", "n01440764.tar is in it, as published: unpack it all into train/CLASS/"),
     ],

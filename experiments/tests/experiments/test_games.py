@@ -17,6 +17,7 @@ from effdeg_lab.experiments.procgen.games import (
     GAMES,
     TRAINING,
     UNSEEN,
+    Levels,
     import_backend,
     open_games,
 )
@@ -227,3 +228,9 @@ def test_a_contact_sheet_has_a_row_per_game_and_a_column_per_moment(tmp_path):
             assert (sheet[game * 7 :, moment * 9 :][:5, :7] == frames[game, moment]).all()
     assert (sheet[5:7] == 255).all()
     assert (sheet[:, 7:9] == 255).all()
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 5), (0, 0), (2**31 - 5, 5)])
+def test_wrong_levels_are_refused(first, count):
+    with pytest.raises(ValueError, match="first must be at least 0, count at least 1, and their sum below"):
+        Levels(first, count)
