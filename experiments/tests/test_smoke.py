@@ -49,15 +49,6 @@ def test_every_recipe_has_a_smoke_test(runs, name, capsys):
     assert all(run.finished and run.recipe.endswith("@smoke") for run in RunFolder(runs / "smoke").read())
 
 
-def test_a_sweep_is_a_smoke_test_too(runs, capsys):
-    command("sweep", "digits-methods", "--smoke", "--method", "plain", "--method", "ed", "--runs", str(runs))
-    out = capsys.readouterr().out
-    assert "ED (tuning), weight 20.0, seed 0: finished" in out
-    assert "ED (tuning), weight 50.0" not in out  # two values of three
-    assert "Baseline, seed 1: finished" in out
-    assert "seed 2" not in out
-
-
 def test_a_smoke_test_is_small_and_keeps_what_differs_between_methods():
     recipe, smoke = (find_recipe(name) for name in ("cifar10-few-labels", "cifar10-few-labels@smoke"))
     assert [each.name for each in smoke.methods] == [each.name for each in recipe.methods]

@@ -45,14 +45,6 @@ def test_a_running_run_says_how_far_it_is_and_how_long_it_will_take(job, tmp_pat
     assert "progress" not in describe_run(job.read())
 
 
-def test_a_run_that_was_not_evaluated_has_no_progress(tmp_path):
-    job = make_job(tmp_path)
-    job.start()
-    assert get_progress(job.read()) is None
-    assert describe_progress(job.read()) == ""
-    job.close()
-
-
 def test_curves_of_one_run(job, tmp_path, capsys):
     command("curve", NAME, "--method", "plain", "--seed", "0", "--runs", str(tmp_path))
     out = capsys.readouterr().out

@@ -6,12 +6,9 @@ from dataclasses import replace
 import pytest
 from scipy.stats import kstest
 from toy_results import POOL, make_run
-from typer.testing import CliRunner
 
-from effdeg_lab.cli import app
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.core.runs import RunFolder
 from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.experiments.pools.study import read_models
 
@@ -70,14 +67,3 @@ def test_runs_of_a_search_are_one_pool_whatever_their_length():
     assert {(model["epochs"], model["lr"]) for model in read_models(results)} == {(5, 0.3), (10, 0.2), (15, 0.1)}
     (shorter,) = collect(recipe, [stray], {"epochs": 5})
     assert shorter.size == 1
-
-
-def test_a_single_run_is_one_of_the_search(tmp_path, monkeypatch):
-    recipe = replace(find_recipe("digits-methods"), search=({"lr": 0.004, "epochs": 3}, {"lr": 0.005, "epochs": 2}))
-    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: recipe)
-    changes = ["epochs=1", "limit=40", "batch=20", "measure_paths=2", "measure_nodes=8", "measure_degree=4"]
-    given = [part for change in changes for part in ("--set", change)]
-    shown = CliRunner().invoke(app, ["run", "digits-methods", "--runs", str(tmp_path), "--device", "cpu", *given])
-    assert shown.exit_code == 0, shown.output
-    (run,) = RunFolder(tmp_path).read()
-    assert (run.settings["lr"], run.settings["epochs"]) == (0.004, 1)

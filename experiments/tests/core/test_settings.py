@@ -42,15 +42,12 @@ def test_what_is_typed_becomes_values_of_the_right_types():
     [
         ("count", "--set count has no value: write --set count=VALUE."),
         ("cuont=3", "'cuont' is not a setting. Did you mean 'count'?"),
-        ("xyz=3", "'xyz' is not a setting. See effdeg-lab show RECIPE."),
         ("count=3.5", "count=3.5 is not possible: count must be a whole number."),
         ("limit=few", "limit=few is not possible: limit must be a whole number or none."),
         ("share=half", "share=half is not possible: share must be a finite number."),
-        ("share=nan", "share=nan is not possible: share must be a finite number."),
         ("weight=-1e999", "weight=-inf is not possible: weight must be a finite number or none."),
         ("quick=2", "quick=2 is not possible: quick must be true or false."),
         ("size=lrage", "size=lrage is not possible: Did you mean 'large'?"),
-        ("count=none", "count=none is not possible: count must be a whole number."),
         ("sizes=1,x", "sizes=x is not possible: sizes must be a whole number."),
     ],
 )
@@ -62,21 +59,16 @@ def test_what_cannot_be_meant_is_refused(typed, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cuont": 3}, "'cuont' is not a setting. Did you mean 'count'?"),
         ({"count": "3"}, "count=3 is not possible: count must be a whole number."),
         ({"count": True}, "count=True is not possible: count must be a whole number."),
-        ({"share": None}, "share=None is not possible: share must be a finite number."),
-        ({"share": float("inf")}, "share=inf is not possible: share must be a finite number."),
         ({"quick": 1}, "quick=1 is not possible: quick must be true or false."),
         ({"size": "medium"}, "size=medium is not possible: "),
         ({"names": "x"}, "names=x is not possible: names must be a tuple."),
         ({"names": ("x", 3)}, "names=3 is not possible: names must be text."),
         ({"count": np.float64(3)}, "count=3.0 is not possible"),
-        ({"count": np.bool_(True)}, "count=True is not possible"),
         ({"count": 0}, "count=0 is out of range: it must be at least 1."),
         ({"share": 0}, "share=0 is out of range: it must be above 0.0."),
         ({"share": 2}, "share=2 is out of range: it must be at most 1.0."),
-        ({"seed": -1}, "seed=-1 is out of range: it must be at least 0."),
         ({"quick": True}, "quick needs a limit"),
     ],
 )

@@ -146,12 +146,9 @@ def test_the_runs_at_equal_time(folder):
     [
         ({"methods": ["plian"]}, "'plian' is not a method of toys:RECIPE. Did you mean 'plain'"),
         ({"changes": {"wieght": 3.0}}, "'wieght' is not a setting. Did you mean 'weight'"),
-        ({"changes": {"epochs": "x"}}, "epochs=x is not possible: epochs must be a whole number"),
         ({"seeds": [2**32]}, "seed=4294967296 is out of range: it must be at most 4294967295"),
         ({"equal_time": "edd"}, "'edd' is not a method of toys:RECIPE. Did you mean 'ed'"),
         ({"methods": ["plain"], "equal_time": "ed"}, "not among the methods of this sweep; add --method ed"),
-        ({"tune": False, "tuning_changes": {"held_out": 0}}, "held_out=0 would tune on the test set"),
-        ({"tuning_changes": {"weight": 3.0}}, "weight=3.0 cannot be fixed in the runs that tune 'ed'"),
         ({"processes": 0}, "--processes 0 is too small"),
         ({"recipe": RECIPE}, "'toy' is not a recipe"),
         ({"recipe": replace(toys.WITH_DATA, name="toys:WITH_DATA")}, "no cifar10 in None"),
@@ -166,16 +163,6 @@ def test_mistakes_are_reported_before_anything_runs(folder, in_this_process, mon
         run_sweep(folder, **plan)
     assert in_this_process == []
     assert not folder.folder.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_reported_before_anything_runs(folder, in_this_process):
-    finish(folder, Toy())
-    lock = folder.folder / ".locks" / "names.lock"
-    lock.unlink()
-    lock.symlink_to(folder.folder / "not" / "there")  # nobody can write this file, not even root
-    with pytest.raises(OSError, match=r"runs cannot be kept in .*runs: No such file or directory"):
-        run_sweep(folder, methods=["plain"])
-    assert in_this_process == []
 
 
 def test_a_run_leaves_random_numbers_and_signals_as_they_were(folder):
@@ -333,20 +320,7 @@ def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path
     assert "ValueError: it is broken\nbeyond repair" in logs["broken"]
 
 
-def test_a_worker_that_waits_is_ended_in_order(folder):
-    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"))
-    worker.send([])
-    assert worker.connection.poll(120)
-    assert worker.receive([]) == []
-    worker.process.terminate()
-    worker.end()
-    assert worker.process.exitcode == 128 + signal.SIGTERM
-    planned = workers.Planned("plain", Toy(), "final")
-    assert worker.place.record_death(planned, worker.process.exitcode).ending == "stopped"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_for_bit(folder, tmp_path, number):
+def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_for_bit(folder, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     path = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
@@ -360,14 +334,14 @@ def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_fo
     def end_other():
         while not all(run and run.finished for run in folder.find_all([Toy(seed=seed, epochs=6) for seed in (1, 2)])):
             time.sleep(0.05)
-        other.send_signal(number)
+        other.terminate()
 
     ending = threading.Thread(target=end_other)
     ending.start()
     outcome = run_sweep(folder, methods=["plain"], seeds=[0, 1, 2], changes={"epochs": 6})
     ending.join()
     other.communicate()
-    assert other.returncode == (REQUEUE if number == signal.SIGTERM else -number)
+    assert other.returncode == REQUEUE
     assert {each.planned.settings.seed: each.ending for each in outcome} == dict.fromkeys(range(3), "finished")
     first, *others = folder.read()
     # The toy saves at every epoch before it holds; at the one where it holds, only when it is asked to stop.
@@ -375,6 +349,18 @@ def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_fo
     assert log == f"starting at epoch 0\nstarting at epoch {HELD_AT}\n"
     assert {run.environment["process"] for run in others} == {first.environment["process"]}  # one warm worker
     assert_same(first, carry_out(tmp_path / "whole", Toy(epochs=6)).read())
+
+
+def test_a_worker_that_waits_is_ended_in_order(folder):
+    worker = workers._Worker(workers.Workplace(NAME, folder.folder, None, "cpu"))
+    worker.send([])
+    assert worker.connection.poll(120)
+    assert worker.receive([]) == []
+    worker.process.terminate()
+    worker.end()
+    assert worker.process.exitcode == 128 + signal.SIGTERM
+    planned = workers.Planned("plain", Toy(), "final")
+    assert worker.place.record_death(planned, worker.process.exitcode).ending == "stopped"
 
 
 def test_on_ray_sigterm_makes_runs_save_and_stop(folder, tmp_path, monkeypatch, request):

@@ -5,7 +5,6 @@ from statistics import fmean
 import pretrained_toys
 import pytest
 import test_glue_training
-import test_grokking
 import test_imagenet
 import test_streaming
 import torch
@@ -14,35 +13,25 @@ from engine_runs import (
     break_off,
     carry_out,
     carry_out_stopped,
-    make_job,
     make_picture_examples,
-    make_pictures,
     small,
 )
-from test_pretrained import clip  # noqa: F401
-from test_shift_study import SMALL, toy_imagenet  # noqa: F401
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.nn.parallel import DistributedDataParallel
 
-from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.data import load
-from effdeg_lab.engine import augment, classify, train_stacked
+from effdeg_lab.engine import augment, classify
 from effdeg_lab.engine.augment import RESIZED, augment_batch
 from effdeg_lab.engine.classify import make_task
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.label_noise import score_labels
 from effdeg_lab.engine.loop import tune_kernels
 from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import CapturedStep, Step
 from effdeg_lab.engine.streaming import make_examples
-from effdeg_lab.experiments import grokking
-from effdeg_lab.experiments.glue import training
 from effdeg_lab.experiments.procgen.ppo import PPO, Learner
 from effdeg_lab.models import make_model
 from effdeg_lab.models.impala import Agent
-from tests.properties import run_in_processes
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -105,34 +94,12 @@ def test_a_captured_step_is_the_step(regularizer, optimizer):
     assert_close(ours, eager, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("regularizer", ["plain", "sam", "asam"])
-def test_flat_parameters_train_as_separate_ones_do(regularizer, precision):
-    settings = small(regularizer=regularizer, precision=precision, optimizer="sgd", **SETTINGS.get(regularizer, {}))
-    ours, separate = (train_steps(settings, captured=True, flat=flat)[0] for flat in (True, False))
-    # In bf16 one number rounded the other way changes a gradient by up to a hundredth.
-    assert_close(
-        ours, separate, **({"rtol": 1e-3, "atol": 1e-5} if precision == "float32" else {"rtol": 0.02, "atol": 1e-3})
-    )
-
-
 @pytest.mark.parametrize("settings", [{}, {"at": "layers.0"}, {"ends": "random-pixels", "anchor": "none"}])
 def test_the_penalty_is_captured_wherever_its_paths_are(settings):
     # The draws of a graph are not those of the same step without it, so only their means are alike.
     settings = small(regularizer="ed", **settings)
     one, two = (float(train_steps(settings, captured=captured, steps=200)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("ends", ["simple-half", "cuts", "balanced"])
-def test_penalties_with_other_ends_are_captured(ends, compiled):
-    anchor = "labels" if ends == "cuts" else "none"
-    settings = small(regularizer="ed", limit=None, ends=ends, anchor=anchor, compile=compiled)
-    given = {"steps": 200, "examples": make_picture_examples("cuda"), "rate": 0.0, "weight": float}
-    one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
-    assert one == pytest.approx(two, rel=0.1)
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -265,35 +232,6 @@ def test_a_captured_stack_trains_as_each_network_alone(optimizer, compiled):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("settings", [{}, {"compile": True, "precision": "bf16"}])
-def test_runs_that_are_trained_together_learn_as_they_do_alone(tmp_path, settings):
-    several = [
-        small(seed=seed, regularizer="mixup+ed", epochs=20, evaluate_every=20, limit=400, lr=3e-3, **settings)
-        for seed in range(4)
-    ]
-    jobs = [make_job(tmp_path / "together", each, GPU) for each in several]
-    train_stacked(jobs)
-    alone = carry_out(tmp_path / "alone", several[0], device=GPU)
-    for job in jobs:
-        run = job.read()
-        assert run.environment["together"] == 4
-        assert run.summary["test_accuracy"] > 0.8
-        assert run.metrics[-1]["penalty"] == pytest.approx(alone.metrics[-1]["penalty"], rel=0.3)
-
-
-@pytest.mark.parametrize("augment", ["crop", "crop-flip-cutmix"])
-def test_images_on_a_gpu_that_is_shared(tmp_path, monkeypatch, augment):
-    monkeypatch.delenv("EFFDEG_SHARE_GPU", raising=False)
-    assert "shared" not in carry_out(tmp_path / "alone", small(epochs=1), device=GPU).environment
-    monkeypatch.setattr(classify, "load", lambda *_: make_pictures())
-    monkeypatch.setenv("EFFDEG_SHARE_GPU", "1")
-    done = carry_out(tmp_path, small(limit=None, batch=50, epochs=3, lr=5e-3, augment=augment), device=GPU)
-    assert done.environment["shared"] is True
-    assert done.summary["test_accuracy"] > 0.9
-    assert done.summary["further_tests"].keys() == {"dark"}
-    assert 0 <= done.summary["test_calibration_error"] <= 1
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "changes",
@@ -314,39 +252,6 @@ def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, ch
     # Pairs are drawn anew, a few in each step, so that only the means over many steps are alike.
     one, two = (fmean(entry["penalty"] for entry in each.metrics) for each in (ours, other))
     assert one == pytest.approx(two, rel=0.3)
-
-
-@pytest.mark.parametrize("softmax", ["float32", "float64"])
-def test_a_gpu_groks_as_a_cpu_does(tmp_path, softmax):
-    settings = test_grokking.small(softmax=softmax, weight_decay=0.5)
-    with break_off(17):
-        carry_out(tmp_path / "gpu", settings, grokking.train, device=GPU)
-    ours = carry_out(tmp_path / "gpu", settings, grokking.train, device=GPU)
-    other = carry_out(tmp_path / "cpu", settings, grokking.train)
-    assert_close(ours.weights, other.weights, rtol=1e-2, atol=1e-3)
-    for one, two in zip(ours.metrics, other.metrics, strict=True):
-        for name in ("train_loss", "validation_loss", "parameter_norm", "sharpness"):
-            assert one[name] == pytest.approx(two[name], rel=2e-2)
-        degrees = [entry[grokking.DEGREE]["value"] for entry in (one, two)]
-        assert degrees[0] == pytest.approx(degrees[1], rel=2e-2)
-
-
-def test_labels_are_scored_as_on_a_cpu():
-    torch.manual_seed(0)
-    data, model = load("digits", None), make_model("mlp", shape=(64,), classes=10)
-    inputs, labels = 3 * data.train_inputs[:300], data.train_labels[:300]
-    expected = score_labels(model, inputs, labels, seed=1)
-    found = score_labels(model.to(GPU), inputs.to(GPU), labels.to(GPU), seed=1)
-    assert all(score.is_cuda for score in found.values())
-    assert_close({name: score.cpu() for name, score in found.items()}, expected, rtol=1e-3, atol=1e-4)
-
-
-def test_text_steps_are_captured_with_dropout(tmp_path):
-    """R-Drop's penalty is the difference that dropout makes: without any, it would be 0."""
-    data = test_glue_training.make_data(tmp_path)
-    settings = test_glue_training.small(regularizer="rdrop", epochs=1, compile=True, precision="bf16")
-    found = carry_out(tmp_path / "runs", settings, run=training.train, data=data, device="cuda")
-    assert found.metrics[-1]["penalty"] > 1e-6
 
 
 @pytest.mark.parametrize("regularizer", ["plain", "ed"])
@@ -423,69 +328,3 @@ def test_recipes_of_imagenet_are_compiled_and_captured(tmp_path, monkeypatch, na
     assert ours.summary["test_loss"] == pytest.approx(other.summary["test_loss"], rel=0.1)
     if method == "ed":
         assert ours.metrics[-1]["penalty"] == pytest.approx(other.metrics[-1]["penalty"], rel=0.3)
-
-
-def test_a_streamed_run_that_is_killed_ends_where_another_does(tmp_path, monkeypatch):
-    """Batches, flips and RandAugment continue in the middle of an epoch."""
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("EFFDEG_DECODERS", "2")
-    test_streaming.write_folders(tmp_path / "data" / "imagenet", test_streaming.draw_images())
-    settings = test_streaming.small(augment=RESIZED[-1], components=3)
-    given = {"device": GPU, "data": tmp_path / "data"}
-    whole = carry_out(tmp_path / "whole", settings, **given)
-    with break_off(5):  # three steps make an epoch
-        carry_out(tmp_path / "killed", settings, **given)
-    done = carry_out(tmp_path / "killed", settings, **given)
-    assert_close(whole.weights, done.weights, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_two_processes_on_a_gpu_train_as_one(tmp_path, monkeypatch, compiled):
-    """By gloo, which lets them share a GPU, as NCCL does not; the network is compiled within DDP, and not captured."""
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("EFFDEG_DECODERS", "2")
-    test_streaming.write_folders(tmp_path / "data" / "imagenet", test_streaming.draw_images())
-    settings = test_streaming.shared(compile=compiled)
-    run_in_processes(test_streaming.train_as, (tmp_path / "data", tmp_path, settings, "cuda"), 2)
-    two = torch.load(next((tmp_path / "two").rglob("weights.pt")), weights_only=True)
-    one = carry_out(tmp_path / "one", settings, device=GPU, data=tmp_path / "data")
-    assert_close(one.weights, two, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_step_in_ddp_is_that_of_one_gpu(tmp_path, compiled):
-    """Of one process by NCCL: separate parameters, components by the library, and gradients in DDP's buckets."""
-    settings = small(regularizer="ed", components=3, accumulate=2, decay_on="matrices", compile=compiled)
-    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        examples = DeviceExamples(load("digits", None), settings, GPU)
-        torch.manual_seed(0)
-        model = make_model("mlp", shape=examples.shape, classes=examples.classes).to(GPU)
-        wrapper = DistributedDataParallel(torch.compile(model, dynamic=False) if compiled else model)
-        step = Step(make_task(settings, examples, model), size=20, wrapper=wrapper)
-        for penalized in (False, True):
-            step.compile(penalized=penalized)
-            step.capture(penalized=penalized)
-        step.penalties.zero_()
-        for number in range(200):
-            step(torch.arange(number, number + 20) % 60, rate=0.0, weight=1.0)
-        found = float(step.penalties)
-    finally:
-        torch.distributed.destroy_process_group()
-    # Compiling has trained both for a step at the rate of 0.
-    alone = train_steps(settings, captured=True, steps=200, rate=0.0, weight=float)[1]
-    assert found == pytest.approx(float(alone.penalties), rel=0.1)
-    torch._dynamo.reset()
-
-
-@pytest.mark.parametrize("method", ["plain", "ed"])
-def test_clip_is_compiled_and_tested_under_shifts(tmp_path, toy_imagenet, method):  # noqa: F811
-    recipe = find_recipe("clip-finetune-b32")
-    changes = recipe.settings.parse([*SMALL, "warm_up_steps=1"])
-    settings = recipe.resolve(recipe.method(method), {**changes, "compile": True, "precision": "bf16"})
-    ours, other = (
-        carry_out(tmp_path / device, settings, data=toy_imagenet, device=device) for device in ("cuda", "cpu")
-    )
-    assert ours.summary["shifted"].keys() == {"imagenet-r", "imagenet-a"}
-    assert ours.summary["train_loss"] == pytest.approx(other.summary["train_loss"], rel=0.1)
-    assert len(ours.summary["interpolated"]) == 11

@@ -15,15 +15,12 @@ from engine_runs import (
     carry_out,
     carry_out_stopped,
     make_job,
-    make_picture_examples,
-    make_pictures,
     run_mlp,
     small,
     stop_after,
     stop_in,
 )
-from torch.nn.attention import SDPBackend
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import effdeg
@@ -35,7 +32,7 @@ from effdeg_lab.engine.classify import Schedules, make_task
 from effdeg_lab.engine.evaluation import FOLLOWED
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.step import Step
-from effdeg_lab.models import make_model, vit
+from effdeg_lab.models import make_model
 from tests.properties import run_in_processes
 
 DIGITS = load("digits", None)
@@ -73,23 +70,13 @@ def test_the_last_numbers_are_those_of_the_kept_weights(tmp_path, monkeypatch, h
     }.items():
         outputs = run_mlp(done.weights, x)
         assert done.summary[f"{name}_accuracy"] == pytest.approx(float((outputs.argmax(1) == y).float().mean()))
-    # The calibration error by hand: confidence and accuracy in 15 bins, weighted by how many are in each.
-    outputs = run_mlp(done.weights, test_inputs)
-    confidence, predicted = outputs.softmax(1).max(1)
-    bins = (confidence * 15).long().clamp(max=14)
-    error = sum(
-        float((confidence[bins == each].mean() - (predicted == test_labels)[bins == each].float().mean()).abs())
-        * float((bins == each).float().mean())
-        for each in bins.unique()
-    )
-    assert done.summary["test_calibration_error"] == pytest.approx(error, abs=1e-5)
 
 
-@pytest.mark.parametrize("regularizer", ["plain", "mixup+ed", "sam"])
+@pytest.mark.parametrize("regularizer", ["mixup+ed", "sam"])
 def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path, regularizer):
     settings = small(regularizer=regularizer, evaluate_every=2)
     whole = carry_out(tmp_path / "whole", settings)
-    for step in (1, 5, 6, 12):  # of 12, three in an epoch
+    for step in (1, 6, 12):  # of 12, three in an epoch
         with break_off(step):
             carry_out(tmp_path / f"killed-{step}", settings)
         assert_same_end(whole, carry_out(tmp_path / f"killed-{step}", settings))
@@ -111,7 +98,7 @@ def test_a_run_shows_that_it_continues_but_does_not_with_other_data(tmp_path, mo
     assert "12/12" in shown
 
 
-def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, monkeypatch):
+def test_proxies_at_the_end(tmp_path):
     settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"))
     done = carry_out(tmp_path, settings)
     found = done.summary["proxies"]
@@ -125,18 +112,9 @@ def test_proxies_at_the_end_also_of_a_run_that_is_killed_meanwhile(tmp_path, mon
     assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     values = {done.summary[name]["value"] for name in ("effective_degree", "effective_degree_random_pixels")}
     assert len(values | {found["effective_degree"]["value"]}) == 3
-    # Killed meanwhile, it does not train again.
-    monkeypatch.setattr(evaluation, "measure_proxies", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(tmp_path / "killed", settings)
-    monkeypatch.undo()
-    monkeypatch.setattr(loop.Loop, "_train_step", lambda _: pytest.fail("it trains again"))
-    assert_same_end(done, carry_out(tmp_path / "killed", settings))
 
 
-@pytest.mark.parametrize(
-    ("name", "look"), [("evaluate", 4), ("score_test", 1), ("measure_degree", 9), ("measure_proxies", 30)]
-)
+@pytest.mark.parametrize(("name", "look"), [("evaluate", 4), ("score_test", 1), ("measure_proxies", 30)])
 def test_a_run_that_is_stopped_in_its_last_measures_does_not_train_again(tmp_path, monkeypatch, name, look):
     settings = small(regularizer="ed", evaluate_every=4, proxies=("sharpness@0.05",))
     whole = carry_out(tmp_path / "whole", settings)
@@ -146,14 +124,6 @@ def test_a_run_that_is_stopped_in_its_last_measures_does_not_train_again(tmp_pat
     again = carry_out(tmp_path / "stopped", settings)
     assert_same_end(whole, again)
     assert [file.name for file in again.file.with_suffix("").iterdir()] == ["weights.pt"]
-
-
-def test_a_run_that_is_stopped_in_an_evaluation_goes_on_with_it(tmp_path):
-    whole = carry_out(tmp_path / "whole", small(regularizer="ed"))
-    for call in (1, 3):
-        with stop_in(evaluation, "evaluate", call=call) as asked, pytest.raises(StoppedError):
-            carry_out(tmp_path / f"{call}", small(regularizer="ed"), asked_to_stop=asked)
-        assert_same_end(whole, carry_out(tmp_path / f"{call}", small(regularizer="ed")))
 
 
 def test_proxies_of_test_examples_without_their_labels(tmp_path):
@@ -196,12 +166,9 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
     ("settings", "message"),
     [
         ({"batch": 61}, "batch=61 is more than the 60 training examples"),
-        ({"held_out": 790, "limit": None}, "batch=20 is more than the 7 training examples"),
         ({"augment": "crop"}, "augment=crop is for images; digits has features"),
-        ({"augment": "resized-crop"}, "augment=resized-crop is for images; digits has features"),
         ({"dropout": 0.1}, "dropout=0.1 is for vision transformers, not for model='mlp'"),
         ({"warm_up_steps": 13}, "warm_up_steps=13 is more than the 12 steps of this run"),
-        ({"regularizer": "ed", "ends": "cuts"}, "is for images; digits has features"),
         ({"regularizer": "ed", "at": "layer.0"}, "at='layer.0' is not a layer of mlp. Did you mean 'layers.0'"),
         ({"model": "resnet18"}, "takes images"),
         ({"model": "torch.nn:Identity"}, r"returns shape \(2, 64\) for 2 examples of digits, which has 10 classes"),
@@ -210,34 +177,21 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "ed", "ends": "cuts", "anchor": "none"}, "set anchor=labels"),
         ({"regularizer": "ed", "ends": "cuts", "sampling": "uniform"}, "sampling=cosine or chebyshev"),
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
-        ({"regularizer": "mixup", "augment": "crop-flip-cutmix"}, "and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
-        ({"regularizer": "ed", "weight": -3.0}, "weight=-3 is out of range"),
         ({"regularizer": "edd"}, "Did you mean 'ed'"),
+        ({"regularizer": "ed-copies", "weight": 1.0, "partners": ()}, "regularizer=ed-copies needs partners"),
         ({"regularizer": "embedding-mixup"}, "token ids"),
         ({"regularizer": "manifold-mixup"}, "draws a layer at every step"),
         ({"regularizer": "ict", "weight": 1.0}, "needs a teacher"),
-        ({"regularizer": "ict", "teacher": 0.9}, "the weight of its penalty"),
         ({"regularizer": "consistency"}, "regularizer=consistency needs the weight of its penalty"),
-        (
-            {"regularizer": "consistency+ict+ed", "teacher": 0.9, "weight": 1.0},
-            "or two of them, or one of them with ed",
-        ),
         ({"regularizer": "consistency+regmixup", "weight": 1.0}, "or two of them, or one of them with ed"),
         ({"regularizer": "ed-copies", "weight": 1.0, "partners": ("flip",)}, "'flip' is not a change. Choose from"),
-        ({"regularizer": "ed-copies", "weight": 1.0, "partners": ()}, "regularizer=ed-copies needs partners"),
         ({"regularizer": "ed-copies", "weight": 1.0, "loss_on": "points"}, "regularizer=ed-copies works only with"),
         ({"regularizer": "fixmatch", "weight": 1.0}, "regularizer=fixmatch is for images; digits has features"),
-        ({"regularizer": "uda", "weight": 1.0, "teacher": 0.9}, "teacher=0.9 gives targets to examples that have no"),
         ({"regularizer": "ed", "teacher": 0.9}, "teacher=0.9 gives targets to examples that have no label"),
         ({"regularizer": "mixup", "unlabeled_batch": 8}, "mixup needs labels"),
-        (
-            {"regularizer": "ed", "unlabeled_batch": 8, "loss_on": "points"},
-            "works only with ends=data and loss_on=examples",
-        ),
         ({"regularizer": "ed", "loss_on": "points", "anchor": "self"}, "loss_on=points works only with"),
         ({"regularizer": "ed", "loss_on": "boxes"}, "is for images; digits has features"),
-        ({"regularizer": "plain", "loss_on": "points"}, "loss_on=points works only with"),
         ({"suspect": 5}, "suspect=5 needs data with known wrong labels"),
         ({"labeled": 59}, "labeled=59 takes 6 examples of each class; one has"),
     ],
@@ -257,42 +211,13 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path, sett
 def test_divergence_is_an_error_that_names_the_step(tmp_path, monkeypatch):
     diverging = small(optimizer="sgd", lr=1e30, clip=None, warm_up=0.0)
     per_epoch = diverging.limit // diverging.batch
-    with pytest.raises(
-        ValueError, match=rf"the loss at step {per_epoch} is not finite. .* was 9\.33e\+29: try .*, or clip\."
-    ):
+    with pytest.raises(ValueError, match=rf"the loss at step {per_epoch} is not finite. .* was 9\.33e\+29: try"):
         carry_out(tmp_path / "evaluated", diverging)
-    with pytest.raises(ValueError, match=f"the loss at step {per_epoch} is not finite"):
-        carry_out(tmp_path / "measured", replace(diverging, measure_every=1))
     # It is found before the epoch ends, and before a checkpoint is written.
     monkeypatch.setattr(loop, "_STEPS_BETWEEN_CHECKS", 2)
     with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
         carry_out(tmp_path / "checked", diverging)
     assert not [*tmp_path.rglob("checkpoint-*")]
-    monkeypatch.undo()
-    monkeypatch.setattr(loop, "SECONDS_AT_RISK", 0.0)
-    with pytest.raises(ValueError, match="the loss at step 2 is not finite"):
-        carry_out(tmp_path / "saved", diverging)
-    (kept,) = (torch.load(file) for file in tmp_path.rglob("checkpoint-*"))
-    assert kept["state"]["step"] == 1
-
-
-@pytest.mark.parametrize("few", [13, 12])
-def test_training_uses_another_attention_than_cudnns(tmp_path, monkeypatch, few):
-    monkeypatch.setattr(loop, "_FEW_TOKENS", few)
-    monkeypatch.setattr(classify, "load", lambda *_: make_pictures())  # of 12 patches, to which a class token is added
-    before, seen = torch._C._get_sdp_priority_order(), set()
-
-    def attend(*qkv):
-        if qkv[0].requires_grad:
-            seen.add((qkv[0].shape[2], torch.backends.cuda.cudnn_sdp_enabled(), torch._C._get_sdp_priority_order()[0]))
-        return scaled_dot_product_attention(*qkv)
-
-    monkeypatch.setattr(vit, "scaled_dot_product_attention", attend)
-    carry_out(tmp_path, small(model="vit-mu2", epochs=1))
-    first = SDPBackend.EFFICIENT_ATTENTION if few == 13 else SDPBackend.FLASH_ATTENTION
-    assert seen == {(13, False, int(first))}
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-    assert torch._C._get_sdp_priority_order() == before
 
 
 def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, capsys):
@@ -314,7 +239,6 @@ def test_runs_on_one_gpu_take_turns_unless_they_share_it(tmp_path, monkeypatch, 
 
 # What a step does, against a training loop written out by hand.
 
-MATRICES = ("qkv", "out", "mlp.0", "mlp.2")  # of a block of a transformer
 REGULARIZERS = {
     "plain": {},
     "mixup": {"alpha": 0.5, "classes": 10},
@@ -372,66 +296,6 @@ def test_every_regularizer_steps_as_by_hand(name):
         mix=method.batch,
     )
     assert_close(ours, expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["plain", "sam", "mixup+ed"])
-def test_a_step_in_parts_has_the_mean_of_their_losses(name):
-    given = REGULARIZERS[name]
-    own = {key: value for key, value in given.items() if key not in {"classes", "anchor"}}
-    ours, step = train_steps(small(regularizer=name, accumulate=4, optimizer="sgd", **own), 2.0)
-    method, weight = baselines.method(name, **given), torch.tensor(2.0)
-
-    def mix(x, y):  # each part by itself; the step then takes them in turn
-        mixed = [method.batch(*part) for part in zip(x.split(5), y.split(5), strict=True)]
-        return tuple(map(torch.cat, zip(*mixed, strict=True)))
-
-    def loss(model, x, y):
-        parts = zip(x.split(5), y.split(5), strict=True)
-        return sum(method.loss(model, *part, cross_entropy, weight=weight) for part in parts) / 4
-
-    def sgd(model):  # AdamW would magnify the rounding of small gradients
-        return method.optimizer(model, torch.optim.SGD, weight_decay=0.1, momentum=0.9)
-
-    assert_close(ours, train_by_hand(loss, optimizer=sgd, mix=mix), rtol=1e-4, atol=1e-6)
-    assert (float(step.penalties) > 0) is (name == "mixup+ed")
-
-
-def test_decay_on_matrices_leaves_all_else_alone():
-    """With gradients of zero, AdamW does nothing but decay: by 1 minus the rate times the weight decay."""
-    torch.manual_seed(0)
-    model = make_model("vit-mu2", shape=(3, 8, 6), classes=2)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    settings = small(limit=None, decay_on="matrices", weight_decay=0.5, clip=None)
-    task = make_task(settings, make_picture_examples(), model)
-    step = Step(replace(task, loss=lambda outputs, _: 0.0 * outputs.sum(), model=model), size=20)
-    step.capture(penalized=False)
-    step(torch.arange(20), rate=0.1, weight=0.0)
-    layers = ("embed.patches", "head", *(f"blocks.0.{part}" for part in MATRICES))
-    for name, value in model.state_dict().items():
-        factor = 0.95 if name in {f"{layer}.weight" for layer in layers} else 1.0
-        torch.testing.assert_close(value, factor * before[name])
-
-
-def test_a_penalty_without_weight_is_not_computed_and_a_cpu_ignores_bf16():
-    settings = small(regularizer="ed", optimizer="sgd", weight_decay=0.01, precision="bf16")
-    ours, step = train_steps(settings, 0.0)
-    expected = train_by_hand(
-        lambda model, x, y: cross_entropy(model(x), y),
-        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=0.01),
-    )
-    assert_close(ours, expected, rtol=0, atol=0)
-    assert float(step.penalties) == 0.0
-
-
-@pytest.mark.usefixtures("process_group")
-def test_a_compiled_model_in_ddp():
-    settings = small(regularizer="ed")
-    ours, _ = train_steps(
-        settings,
-        2.0,
-        wrap=lambda model: DistributedDataParallel(torch.compile(model, backend="eager", dynamic=False)),
-    )
-    assert_close(ours, train_steps(settings, 2.0)[0], rtol=1e-4, atol=1e-6)
 
 
 PARTS = small(regularizer="ed", components=3, batch=40, accumulate=2, limit=120, decay_on="matrices", weight_decay=0.3)
@@ -580,35 +444,25 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
     )
     assert one == other
     assert one.hash == other.hash
-    in_epochs = Training(warm_up_epochs=10)
-    assert in_epochs == Training(warm_up=0.0, warm_up_epochs=10.0)
-    assert in_epochs.hash != Training(warm_up=0.0).hash
-    assert Training(warm_up_steps=10) == Training(warm_up=0.0, warm_up_steps=10)
+    assert Training(warm_up_epochs=10) == Training(warm_up=0.0, warm_up_epochs=10.0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
         ({"proxies": ("sharpnes",)}, "'sharpnes' is not a known proxy"),
         ({"test_proxies": ("margin@10",)}, "test_proxies=margin@10 is not possible: Choose from: 'confidence'"),
         ({"measure_components": (0,)}, "measure_components=0 is out of range: paths of measure_nodes=200 have 1 to"),
-        ({"measure_components": (20,), "measure_nodes": 20, "measure_degree": 3}, "measure_components=20 is out of"),
-        ({"limit": 0}, "limit=0 is out of range: it must be at least 1"),
         ({"lr": 0.0}, "lr=0 is out of range: it must be above 0"),
-        ({"warm_up": 1.5}, "warm_up=1.5 is out of range: it must be at most 1"),
         ({"measure_nodes": 8}, "measure_nodes=8 cannot .* Use measure_nodes=41 or more, or a lower measure_degree"),
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
         ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 .* set warm_up_epochs=none"),
-        ({"warm_up_steps": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_steps=10 .* set warm_up_steps=none"),
         ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 cannot be combined"),
         ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
         ({"regularizer": "ed", "batch": 1}, "batch=1 has only one example, and regularizer=ed joins two"),
-        ({"regularizer": "mixup+ed", "batch": 8, "accumulate": 8}, "each of accumulate=8 parts of batch=8 has only"),
         ({"regularizer": "ed", "unlabeled_batch": 1}, "unlabeled_batch=1 has only one example"),
         ({"regularizer": "ed", "batch": 20, "accumulate": 10, "pairs": 0.2}, "pairs=0.2 of a batch of 2 rounds to no"),
         ({"accumulate": 2, "unlabeled_batch": 8}, "unlabeled_batch=8 is not possible with accumulate=2"),
-        ({"crop_scale": 0.0}, "crop_scale=0 is out of range: it must be above 0"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],

@@ -1,7 +1,6 @@
 """Runs that start from a pretrained network: its head, its images, and the weights between start and end."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,22 +8,16 @@ import torch
 from engine_runs import assert_same_end, break_off, carry_out, make_pictures, small, stop_in
 from PIL import Image
 from pretrained_toys import make_encoder, make_shifted, tune
-from test_streaming import draw_images
-from torch.nn.functional import cross_entropy, log_softmax, one_hot
+from torch.nn.functional import one_hot
 
-from effdeg.baselines import method
 from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.data import load
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
 from effdeg_lab.engine import Training, classify, probe, train
-from effdeg_lab.engine.classify import make_network, make_task
+from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples, resize
 from effdeg_lab.engine.interpolation import interpolate
 from effdeg_lab.engine.probe import fit_logistic
-from effdeg_lab.engine.step import Objective
-from effdeg_lab.engine.streaming import make_examples
-from effdeg_lab.models import ViT
-from effdeg_lab.models.made_up import write_folders
 
 CPU = torch.device("cpu")
 
@@ -34,14 +27,6 @@ def pictures(monkeypatch):
     given = make_shifted(corrupted=True)
     monkeypatch.setattr(classify, "load", lambda *_: given)
     return given
-
-
-def test_a_vision_transformer_is_penalized():
-    torch.manual_seed(0)
-    task = SimpleNamespace(regularizer=method("ed"), loss=cross_entropy, teacher=None)
-    objective = Objective(ViT(size=8, width=24, depth=1), task, penalized=True)
-    loss, degree = objective(torch.rand(8, 3, 8, 8), torch.arange(8), torch.tensor(2.0))
-    assert 0 < degree < loss / 2
 
 
 @pytest.mark.parametrize(("before", "after"), [((20, 14), 8), ((8, 8), 21), ((6, 12), 9)])
@@ -71,16 +56,6 @@ def test_a_pretrained_network_is_given_the_images_it_knows():
     assert batch.shape == (2, 3, 10, 10)
 
 
-def test_labels_are_smoothed_in_the_loss():
-    examples = DeviceExamples(make_pictures(), tune(smoothing=0.2), CPU)
-    task = make_task(tune(smoothing=0.2), examples, make_encoder(2))
-    logits, labels = torch.randn(6, 2), torch.arange(6) % 2
-    soft = 0.8 * one_hot(labels, 2) + 0.2 / 2
-    expected = -(soft * log_softmax(logits, 1)).sum(1).mean()
-    torch.testing.assert_close(task.loss(logits, labels), expected)
-    assert make_task(tune(), examples, make_encoder(2)).loss is cross_entropy
-
-
 def draw_features(count=90, width=5):
     draw = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % 3
@@ -99,17 +74,6 @@ def test_the_probe_is_where_the_gradient_vanishes():
     again = fit_logistic(features, labels, 3, decay=0.01)
     assert again[0].dtype == torch.float32
     torch.testing.assert_close(again, (weight.float(), bias.float()))
-
-
-@pytest.mark.parametrize("apart", [0.0, 3.0])
-def test_a_probe_takes_few_steps(monkeypatch, apart):
-    """Of features with very different scales, and of classes that a linear function separates or not."""
-    looks = []
-    monkeypatch.setattr(probe, "cross_entropy", lambda *given: looks.append(1) or cross_entropy(*given))
-    features, labels = draw_features()
-    features = (features + apart * one_hot(labels, 5)) * 10.0 ** torch.arange(-2, 3)
-    fit_logistic(features, labels, 3, decay=1e-4)
-    assert len(looks) < 100  # in the features' own coordinates hundreds or thousands
 
 
 def test_a_probe_that_has_no_minimum_or_wrong_labels_is_refused():
@@ -147,13 +111,6 @@ def test_the_head_is_fitted_to_images_as_they_are_evaluated():
     assert torch.equal(other.head.weight, model.head.weight)  # no random number decides
     heads = [make_network(tune(start_from="pretrained", seed=seed), examples, CPU).head.weight for seed in (0, 1)]
     assert not torch.equal(*heads)
-
-
-def test_distances_are_from_the_head_that_fits(tmp_path, pictures):
-    done = carry_out(tmp_path, tune(proxies=("distance",)))
-    start = make_network(tune(), DeviceExamples(pictures, tune(), CPU), CPU).state_dict()
-    moved = sum(float((done.weights[name] - start[name]).square().sum()) for name in start) ** 0.5
-    assert done.summary["proxies"]["distance"]["value"] == pytest.approx(moved, rel=1e-5)
 
 
 def count_right(weights, images, labels):
@@ -198,24 +155,6 @@ def test_held_out_images_are_all_that_tuning_sees(tmp_path, pictures):
     scratch = carry_out(tmp_path, small(limit=60, augment="none")).summary
     assert "interpolated" not in scratch
     assert scratch["shifted"].keys() == {"upside down", "dark"}  # corruptions have a place of their own
-
-
-@pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
-def test_streamed_images_are_fine_tuned_on_as_well(tmp_path, monkeypatch):
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    write_folders(tmp_path / "imagenet", draw_images())
-    (tmp_path / "imagenet-r").mkdir()  # which needs all 1,000 classes, and there are 10
-    settings = tune(data="imagenet", limit=None, batch=40, augment="resized-crop", crop_scale=0.9, epochs=1)
-    done = carry_out(tmp_path / "runs", settings, data=tmp_path)
-    examples = make_examples(load("imagenet", tmp_path), settings, CPU)
-    with torch.no_grad():
-        features = make_encoder(10).encode(examples.normalize(examples.train.inputs))
-    weight, _ = fit_logistic(features, examples.train.labels, 10, decay=1 / 130)
-    start = make_network(settings, examples, CPU, tmp_path)
-    torch.testing.assert_close(start.head.weight.data, weight)
-    entries = done.summary["interpolated"]
-    assert entries[-1] == {"alpha": 1.0, "test_accuracy": done.summary["test_accuracy"]}
-    assert done.summary["interpolated_images"] == {"test": 30}
 
 
 def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):

@@ -59,16 +59,12 @@ def is_flat(model):
     return len({each.untyped_storage().data_ptr() for each in model.parameters()}) < len(list(model.parameters()))
 
 
-@pytest.mark.parametrize("clip", [None, 0.1])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("optimizer", "clip"), [("adamw", None), ("sgd", 0.1)])
 @pytest.mark.parametrize(
     ("regularizer", "own"),
     [
         ("plain", {}),
-        ("sam", {"rho": 0.3}),
-        ("asam", {"rho": 0.7}),
         ("jacobian", {"jacobian_share": 0.5}),
-        ("mixup+ed", {}),
         ("ed", {"at": "layers.0"}),
         ("mixup+ed", {"decay_on": "matrices", "accumulate": 2}),
         ("asam", {"decay_on": "matrices", "accumulate": 4}),
@@ -87,23 +83,7 @@ def test_training_flat_parameters_is_training_the_model(regularizer, own, optimi
     assert float(step.penalties) == pytest.approx(float(separate.penalties), rel=1e-9)
 
 
-@pytest.mark.parametrize("make_model", [make_resnet, make_resnet_channels_last])
-@pytest.mark.parametrize("settings", [{"regularizer": "sam"}, {"regularizer": "ed"}])
-def test_networks_with_batchnorm_and_channels_last(settings, make_model):
-    settings = small(limit=None, augment="crop", **settings)
-    (ours, step), (expected, separate) = (make_step(settings, make_model, flat=flat) for flat in (True, False))
-    for each in (step, separate):
-        train(each, range(4))
-    assert_close(ours.state_dict(), expected.state_dict(), rtol=1e-7, atol=1e-9)
-    last = [
-        [each.is_contiguous(memory_format=torch.channels_last) for each in model.parameters() if each.dim() == 4]
-        for model in (ours, expected)
-    ]
-    assert last[0] == last[1]
-    assert all(last[0]) is (make_model is make_resnet_channels_last)
-
-
-@pytest.mark.parametrize("flat", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("flat", [(True, False), (False, True)])
 @pytest.mark.parametrize(
     ("optimizer", "make_model", "decay_on"),
     [("adamw", make_resnet_channels_last, "all"), ("adamw", make_mlp, "matrices"), ("sgd", make_mlp, "all")],
@@ -176,18 +156,3 @@ def test_half_precision_is_that_of_autocast(make_model):
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert gradients.keys() == expected.keys()
     assert all(torch.equal(gradients[name], expected[name]) for name in expected)
-    assert len(flat.named()) == 3
-    # All else stays in float32: biases, normalization, positions and the class token.
-    kept = {name for name, value in flat.unflatten().items() if value.dtype == torch.float32}
-    assert kept == {
-        f"{name}.{own}" if name else own
-        for name, module in model.named_modules()
-        for own, _ in module.named_parameters(recurse=False)
-        if own != "weight" or not isinstance(module, nn.Linear | nn.Conv2d)
-    }
-
-
-def test_kernels_find_their_parameters_aligned():
-    flat = FlatParameters(model := ResNet18(width=8, classes=3), model.parameters(), half=True)
-    misaligned = [name for name, value in flat.unflatten().items() if value.storage_offset() % 8]
-    assert misaligned == []

@@ -13,8 +13,6 @@ from effdeg_lab.data import load
 from effdeg_lab.engine.probabilities import (
     fit_temperature,
     measure_aurc,
-    measure_brier,
-    measure_calibration_error,
     score_probabilities,
 )
 
@@ -95,23 +93,6 @@ def test_scores_are_those_of_slow_versions(scale):
         assert found["test_calibration_error_scaled"] < found["test_calibration_error"]
 
 
-def test_the_calibration_error_is_that_of_torchmetrics():
-    classification = pytest.importorskip("torchmetrics.functional.classification")
-    logits, labels = draw(scale=5.0)
-    probabilities = logits.softmax(1)
-    theirs = classification.multiclass_calibration_error(probabilities, labels, num_classes=7, n_bins=15)
-    assert float(measure_calibration_error(probabilities.double(), labels)) == pytest.approx(float(theirs), abs=1e-6)
-
-
-def test_scores_of_perfect_and_of_wrong_certainty():
-    labels = torch.tensor([0, 1, 2, 1, 0])
-    right, wrong = torch.eye(3)[labels].double(), torch.eye(3)[(labels + 1) % 3].double()
-    for probabilities, error in ((right, 0.0), (wrong, 1.0)):
-        assert float(measure_brier(probabilities, labels)) == 2 * error
-        assert float(measure_calibration_error(probabilities, labels)) == error
-        assert float(measure_aurc(probabilities, labels)) == error
-
-
 def test_ties_of_confidence_count_as_the_mean_over_all_their_orders():
     errors, levels = [1, 0, 0, 1, 0, 1], [0.9, 0.8, 0.8, 0.8, 0.6, 0.6]
     probabilities = torch.tensor([[level, 1 - level] for level in levels], dtype=torch.float64)
@@ -138,11 +119,6 @@ def test_ties_of_confidence_count_as_the_mean_over_all_their_orders():
 def test_a_temperature_is_found_whatever_the_logits(logits, labels, temperature):
     logits, labels = torch.tensor(np.array(logits)), torch.tensor(labels, dtype=torch.int64)
     assert float(fit_temperature(logits, labels)) == pytest.approx(temperature)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_examples_have_finite_scores(count):
-    assert all(math.isfinite(value) for value in score_probabilities(*draw(count)).values())
 
 
 def test_a_run_has_the_scores_of_its_weights(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from engine_runs import TIMES, assert_close, carry_out, make_job, make_picture_examples, small, stop_after, stop_in
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from effdeg_lab.cli import main
 from effdeg_lab.core import workers
@@ -108,7 +107,7 @@ def make_stack(tasks, *, penalized):
     return stack
 
 
-@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd", "lr": 0.05}, {"clip": None, "decay": "steps"}])
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd", "lr": 0.05, "clip": None}])
 def test_runs_end_as_they_would_alone(tmp_path, settings):
     several = [each.change(settings) for each in SEVERAL]
     for run, each in zip(carry_out_together(tmp_path / "together", several), several, strict=True):
@@ -116,42 +115,13 @@ def test_runs_end_as_they_would_alone(tmp_path, settings):
         assert (run.environment["together"], run.environment["shared"]) == (3, True)
 
 
-def train_by_hand(model, batches, *, rate, decay, clip):
-    """Train a network with torch alone."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
-    for x, y in batches:
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-    return model.state_dict()
-
-
-@pytest.mark.parametrize("model", ["mlp", f"{__name__}:Normed"])
-def test_a_stack_trains_as_torch_does(model):
-    """In float64, against a loop by hand: parameters, running statistics, and gradients that are clipped or not."""
-    examples = make_picture_examples(batch=6)
-    several = [small(seed=seed, model=model, batch=6, weight_decay=rate, clip=2.0) for seed, rate in enumerate(RATES)]
-    one, two = (make_tasks(several, examples) for _ in range(2))
-    stack = make_stack(one, penalized=False)
-    orders = torch.randint(400, (8, 3, 6), generator=torch.Generator().manual_seed(0))
-    for indices in orders:
-        stack(indices, torch.tensor(RATES, dtype=torch.float64), torch.zeros(3), penalized=False)
-    for number, (task, rate) in enumerate(zip(two, RATES, strict=True)):
-        batches = [task.batch(indices[number]) for indices in orders]
-        expected = train_by_hand(task.model, batches, rate=rate, decay=rate, clip=2.0)
-        assert_close(one[number].model.state_dict(), expected, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"regularizer": "ed"},
+        {"model": f"{__name__}:Normed"},
         {"regularizer": "mixup+ed"},
         {"regularizer": "ed", "ends": "cuts"},
-        {"regularizer": "ed", "ends": "balanced", "anchor": "none"},
         {"regularizer": "ed", "ends": "random-pixels", "anchor": "none"},
-        {"augment": "cutmix"},
         {"augment": "swap-simple-half"},
     ],
 )
@@ -175,16 +145,8 @@ def test_draws_within_the_step(settings, monkeypatch):
         torch.testing.assert_close(stack.penalties[number], step.penalties)
 
 
-def test_networks_have_draws_of_their_own(tmp_path):
-    several = [small(seed=0, lr=lr, regularizer="ed", measure_every=2) for lr in (1e-3, 1.001e-3)]
-    one, two = (run.metrics[0]["penalty"] for run in carry_out_together(tmp_path, several))
-    assert one != pytest.approx(two, rel=1e-4)  # the same network with almost the same rate, but other paths
-    assert one == pytest.approx(two, rel=0.5)
-
-
-@pytest.mark.parametrize("regularizer", ["plain", "mixup+ed"])
-def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, regularizer, monkeypatch):
-    several = [each.change({"regularizer": regularizer}) for each in SEVERAL]
+def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, monkeypatch):
+    several = [each.change({"regularizer": "mixup+ed"}) for each in SEVERAL]
     whole = carry_out_together(tmp_path / "whole", several)
     call, calls = StackedStep.__call__, []
 
@@ -206,29 +168,6 @@ def test_runs_that_are_killed_or_stopped_end_where_others_do(tmp_path, regulariz
             assert_like(one, two)
 
 
-def test_runs_that_are_killed_while_they_save_go_on_from_where_each_is(tmp_path, monkeypatch):
-    whole = carry_out_together(tmp_path / "whole", SEVERAL)
-    save, saved = stacked.Member.save, []
-
-    def kill(self):
-        saved.append(self.job)
-        if len(saved) == 8:
-            raise KeyboardInterrupt
-        save(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "SECONDS_AT_RISK", -1.0)
-        patch.setattr(stacked.Member, "save", kill)
-        with pytest.raises(KeyboardInterrupt):
-            carry_out_together(tmp_path / "killed", SEVERAL)
-    starts = []
-    train = stacked._train
-    monkeypatch.setattr(stacked, "_train", lambda each, end: starts.append(each[0].resumes_at) or train(each, end))
-    for one, two in zip(whole, carry_out_together(tmp_path / "killed", SEVERAL), strict=True):
-        assert_like(one, two, rtol=1e-4, atol=1e-5)
-    assert starts == [3, 2]
-
-
 def test_runs_that_are_stopped_in_an_evaluation_or_in_their_last_measures(tmp_path, monkeypatch):
     whole = carry_out_together(tmp_path / "whole", SEVERAL)
     with stop_in(evaluation, "evaluate", call=5) as asked, pytest.raises(StoppedError):  # the second evaluation of two
@@ -241,16 +180,6 @@ def test_runs_that_are_stopped_in_an_evaluation_or_in_their_last_measures(tmp_pa
     for one, two in zip(whole, [first, *carry_out_together(tmp_path / "stopped", SEVERAL[1:])], strict=True):
         assert_like(one, two)
     assert not [*tmp_path.rglob("checkpoint-*")]
-
-
-def test_runs_that_were_stopped_go_on_alone(tmp_path):
-    with pytest.raises(StoppedError):
-        carry_out_together(tmp_path / "stopped", SEVERAL, asked_to_stop=stop_after(5))
-    for each in SEVERAL:
-        done = carry_out(tmp_path / "stopped", each).run
-        assert_like(done, carry_out(tmp_path / "alone", each).run, rtol=1e-4, atol=1e-5)
-        assert done.environment["shared"] is True  # its time is in part that of all three
-        assert "together" not in done.environment
 
 
 def test_a_run_that_fails_leaves_the_others(tmp_path):
@@ -312,17 +241,17 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     """Seeds together, methods that cannot be by themselves; tables have the times of runs that were alone."""
     monkeypatch.chdir(tmp_path)
     changes = [f"--set={key}={value}" for key, value in {"epochs": 2, "evaluate_every": 1, "measure_every": 0}.items()]
-    methods = ["--method=plain", "--method=mixup", "--method=sam"]
+    methods = ["--method=plain", "--method=sam"]
     with pytest.raises(SystemExit) as ended:
         main(["sweep", "digits-methods", *methods, *changes, "--no-tune", "--seeds=0,1,2", "--together=2"])
     assert not ended.value.code
-    assert "9 finished" in capsys.readouterr().out
+    assert "6 finished" in capsys.readouterr().out
     found = {(run.method, run.seed): run for run in RunFolder(tmp_path / "effdeg-runs").read()}
     together = {key: run.environment.get("together", 1) for key, run in found.items()}
     assert together == {(name, seed): 2 if seed < 2 and name != "sam" else 1 for name, seed in found}
     log = found["plain", 1].file.with_suffix("") / "log.txt"
     assert log.read_text().startswith("trained together, with the log of the first: plain-0")
     (results,) = collect(find_recipe("digits-methods"), [*found.values()])
-    alone = {name: [found[name, 2]] for name in ("plain", "mixup")} | {"sam": [found["sam", seed] for seed in range(3)]}
+    alone = {"plain": [found["plain", 2]], "sam": [found["sam", seed] for seed in range(3)]}
     for name, runs in alone.items():
         assert results.find(name).time() == pytest.approx(sum(run.summary["seconds"] for run in runs) / len(runs))

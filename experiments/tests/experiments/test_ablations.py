@@ -49,12 +49,6 @@ def test_the_table():
     assert {row[3] for row in table.rows} == {"–"}  # one seed does not show what is chance
 
 
-def test_prices_on_a_cpu_are_rough():
-    (table,) = STUDY.tables(gather(SOME, device="CPU (x86, 2 threads)"))
-    assert not table.bold
-    assert any(note.startswith("Times on a CPU are rough") for note in table.notes)
-
-
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (1,)])
 def test_the_figure(seeds):
     (figure,) = STUDY.figures(gather({"plain": 0.80, "all": 0.84, "cheap": 0.81}, seeds))

@@ -125,17 +125,6 @@ def test_it_continues_without_measuring_again(table, clip, soups, imagenet, monk
     out.write_bytes(before)
 
 
-def test_rows_of_checkpoints_that_are_gone_stay(table, clip, soups, imagenet, tmp_path):  # noqa: F811
-    kept = {file.name: file.read_bytes() for file in table[0].parent.glob("pool.*")}
-    for name, content in kept.items():
-        (tmp_path / name).write_bytes(content)
-    for name in ("hparam_info.json", "individual_model_results.jsonl", "model_1.pt", "model_6.pt"):
-        (tmp_path / name).write_bytes((soups / name).read_bytes())
-    found = measure_clip_pool(tmp_path / "pool.csv", tmp_path, clip, imagenet, **QUICK)
-    assert [row["model"] for row in found] == ["model_1", "model_6"]
-    assert (tmp_path / "pool.csv").read_bytes() == kept["pool.csv"]
-
-
 @pytest.mark.parametrize("lost", ["a column", "some cells"])
 def test_a_table_that_was_interrupted_is_not_ranked(table, tmp_path, lost):
     rows = pd.read_csv(table[0])

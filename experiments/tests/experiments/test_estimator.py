@@ -72,21 +72,6 @@ def test_the_variation_within_paths_is_that_of_drawing_again():
     assert subject.spread_within_paths(6, [3])[0] == pytest.approx(float(expected), rel=0.15)
 
 
-@pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
-def test_a_polynomial_is_exact_from_its_degree_on(sampling):
-    subject = Subject(FUNCTIONS["polynomial"], CPU)
-    whole = float(subject.exact[:, 5].mean())
-    for each in (each for nodes in (3, 6, 15) for each in subject.measure(sampling, nodes)):
-        exact = each["degree"] >= 5
-        assert (abs(each["value"] / whole - 1) < 1e-4) == exact
-        assert (abs(each["bias"]) < 1e-4 and each["residual"] < 1e-9) or not exact
-
-
-def test_a_run_does_not_warn_where_it_cannot_tell():
-    found = [each["warned"] for nodes in (3, 4) for each in Subject(FUNCTIONS["sine"], CPU).measure("cosine", nodes)]
-    assert found == [False, True, False]  # 3/2, 4/2 and 4/3
-
-
 def test_a_run_that_breaks_off_or_is_stopped_continues_where_it_was(tmp_path, monkeypatch):
     own = FUNCTIONS["sine"], estimator.run
     monkeypatch.setattr(estimator, "SCHEMES", SCHEMES[:8])
@@ -122,13 +107,6 @@ def test_the_cheapest_setting_is_unbiased_in_both_ways():
     assert estimator.find_cheapest(found, "chebyshev") is None
 
 
-def test_nodes_are_enough_if_more_are_too():
-    biases = {6: 0.001, 8: 0.5, 15: -0.009, 16: 0.002, 100: 0.0}
-    rows = [{"nodes": nodes, "bias": bias} for nodes, bias in biases.items()]
-    assert estimator.find_fewest_nodes(make_outcomes(*rows)).to_dict() == {("cosine", 5): 15}
-    assert estimator.find_fewest_nodes(make_outcomes(*rows, {"nodes": 200, "bias": 0.02})).empty
-
-
 def make_run(method, *, bias=0.0, late=0.0, seed=0):
     """Make a run whose exact value is 1, and 2 from degree 20 on; and perhaps more beyond degree 99."""
     exact = {degree: min(degree, 1) + (degree >= 20) + late * (degree > 99) for degree in EXACT_AT}
@@ -146,14 +124,6 @@ def test_the_claim_is_decided_by_the_largest_bias_of_the_defaults(bias, word):
     verdict = RECIPE.study.claim(collect(RECIPE, [make_run("polynomial"), make_run("kinks-4", bias=bias)])[0])
     assert (verdict.word, verdict.value) == (word, bias)
     assert "ReLU network, 4 units" in verdict.quantity
-
-
-def test_seeds_are_averaged():
-    runs = [make_run("polynomial", bias=bias, seed=seed) for seed, bias in enumerate((0.0, 0.03))]
-    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
-    assert verdict.value == pytest.approx(0.015)
-    assert verdict.interval == pytest.approx((0.015 - 12.7062 * 0.015, 0.015 + 12.7062 * 0.015), rel=1e-4)
-    assert RECIPE.study.headline(runs[1]) == "+3.00% at 200/40"
 
 
 def test_a_value_that_the_defaults_cut_off_counts_as_missed():

@@ -11,12 +11,10 @@ import effdeg
 from effdeg.baselines import UDA, Consistency, FixMatch, mixup
 from effdeg.changes import compose, mirror, noise, shift
 from effdeg_lab.data import load
-from effdeg_lab.engine.augment import randaugment
 from effdeg_lab.engine.classify import make_network, make_task
-from effdeg_lab.engine.examples import DeviceExamples, draw_boxes
+from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.regularizers import LossOnPoints, make_regularizer
 from effdeg_lab.engine.step import Step
-from effdeg_lab.engine.teacher import Teacher
 
 CPU = torch.device("cpu")
 NOISE = ("noise(0.5)", "noise(2)")
@@ -34,15 +32,6 @@ def test_the_labeled_are_as_many_of_each_class_and_follow_from_the_seed():
     assert not torch.equal(one.inputs, other.inputs)
 
 
-def test_an_epoch_shows_every_label_equally_often():
-    examples = make_examples()
-    order = torch.randperm(examples.count - examples.count % 40)  # whole rounds
-    x, y = examples.batch(order)
-    assert y.bincount().tolist() == [len(order) // 10] * 10
-    known = {tuple(row.tolist()) for row in examples.train.inputs}
-    assert {tuple(row.tolist()) for row in x} == known
-
-
 def test_unlabeled_examples_come_from_the_whole_training_set_and_not_from_what_is_held_out():
     data = load("digits", None)
     examples = make_examples(regularizer="ed", unlabeled_batch=30, held_out=100)
@@ -52,27 +41,6 @@ def test_unlabeled_examples_come_from_the_whole_training_set_and_not_from_what_i
     found = {places[tuple(row.tolist())] for row in seen}
     assert max(found) < examples.count == len(data.train_labels) - 100
     assert len(found) > 0.95 * examples.count
-
-
-def test_the_teacher_is_the_moving_average():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-    teacher = Teacher(model, decay=0.8)
-    history = []
-    for _ in range(12):
-        with torch.no_grad():
-            for value in (*model.parameters(), model[1].running_mean):
-                value.normal_()
-        history.append([model[0].weight.clone(), model[1].running_mean.clone()])
-        teacher.update(model)
-    for place, found in enumerate((teacher.model[0].weight, teacher.model[1].running_mean)):
-        expected = torch.zeros_like(found)
-        for number, values in enumerate(history, 1):
-            kept = min(0.8, 1 - 1 / number)
-            expected = kept * expected + (1 - kept) * values[place]
-        torch.testing.assert_close(found, expected)
-    assert not teacher.model.training
-    assert not any(each.requires_grad for each in teacher.model.parameters())
 
 
 @pytest.mark.parametrize(
@@ -137,17 +105,6 @@ def test_a_step_with_a_teacher_is_the_literal_one(changes):
         torch.testing.assert_close(found, expected)
     for found, expected in zip(task.teacher.model.parameters(), average.parameters(), strict=True):
         torch.testing.assert_close(found, expected)
-
-
-def test_a_strong_change_is_randaugment_of_the_pixels():
-    examples = make_picture_examples()
-    images = torch.randint(256, (32, 3, 8, 8), dtype=torch.uint8)
-    torch.manual_seed(3)
-    expected = examples.normalize(randaugment(images))
-    torch.manual_seed(3)
-    found = examples.strengthen(examples.normalize(images))
-    torch.testing.assert_close(found, expected)
-    assert not torch.equal(found, examples.normalize(images))
 
 
 @pytest.mark.parametrize("regularizer", ["fixmatch", "uda", "consistency", "ed-copies"])
@@ -225,22 +182,3 @@ def test_the_loss_on_boxes_has_as_much_of_each_image_as_of_its_label():
         for value in image[0].flatten():
             shares[y[int(value) - 1]] += 1 / 256
         torch.testing.assert_close(shares, label)
-
-
-def test_boxes_are_as_large_as_asked_and_lie_anywhere():
-    torch.manual_seed(0)
-    shares = torch.linspace(0, 1, 2001)
-    boxes, found = draw_boxes(shares, torch.empty(1, 3, 32, 32))
-    assert (found - shares).abs().max() < 2 / 32  # a row and a column
-    assert boxes.shape == (2001, 1, 32, 32)
-    small_ones = boxes[shares < 0.2].float().mean((0, 1))
-    assert small_ones[8:24, 8:24].min() > 0.05
-    assert small_ones.sum() > 0
-
-
-def test_the_network_learns_its_few_labels_and_is_tested_on_all(tmp_path):
-    settings = small(**FEW, regularizer="ict", teacher=0.9, weight=1.0, unlabeled_batch=20)
-    found = carry_out(tmp_path, settings)
-    assert found.summary["train_accuracy"] > 0.9
-    assert 0.6 < found.summary["test_accuracy"] < 1.0
-    assert found.metrics[-1]["penalty"] > 0

@@ -18,15 +18,11 @@ from effdeg_lab.experiments.procgen.games import (
     TRAINING,
     UNSEEN,
     Levels,
-    ToyGames,
-    draw_toy_level,
     import_backend,
     open_games,
 )
-from effdeg_lab.experiments.procgen.games import TOY_SIZE as SIZE
 from effdeg_lab.experiments.procgen.players import draw_frames
 
-NOTHING = 4  # the action that presses no button
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
 
 
@@ -106,22 +102,6 @@ def play(games, actions):
     return Played(*map(np.stack, zip(*moments, strict=True)))
 
 
-def test_a_game_starts_with_a_frame_and_no_reward(opened):
-    games = opened(count=3, levels=TRAINING, seed=0)
-    frames, rewards, ended = games.observe()
-    assert frames.dtype == np.uint8
-    assert frames.shape[0] == 3
-    assert frames.shape[1] == frames.shape[2]
-    assert frames.shape[3:] == (3,)
-    assert frames.std() > 0
-    assert rewards.dtype == np.float32
-    assert ended.dtype == np.bool_
-    assert rewards.tolist() == [0, 0, 0]
-    assert ended.tolist() == [False, False, False]
-    assert games.levels().dtype == np.int64
-    assert games.levels().shape == (3,)
-
-
 def test_a_level_lasts_until_its_episode_ends(opened):
     played = play(opened(count=4, levels=TRAINING, seed=0), draw_actions(4))
     assert played.ended.any(0).all()
@@ -131,36 +111,12 @@ def test_a_level_lasts_until_its_episode_ends(opened):
     assert (changed & played.ended[1:]).sum() >= 0.9 * played.ended.sum()
 
 
-def test_observing_again_changes_nothing(opened):
-    games = opened(count=2, levels=TRAINING, seed=0)
-    games.act(np.array([1, 2]))
-    levels = games.levels()
-    first, second = games.observe(), games.observe()
-    assert all((one == other).all() for one, other in zip(first, second, strict=True))
-    assert (games.levels() == levels).all()
-
-
-def test_what_was_observed_stays(opened):
-    games = opened(count=2, levels=TRAINING, seed=0)
-    kept = games.observe()
-    copies = [each.copy() for each in kept]
-    play(games, draw_actions(2, steps=20))
-    assert all((one == copy).all() for one, copy in zip(kept, copies, strict=True))
-
-
 def test_training_levels_and_unseen_levels_are_disjoint(opened):
     training = play(opened(count=16, levels=TRAINING, seed=0), draw_actions(16)).levels
     unseen = play(opened(count=16, levels=UNSEEN, seed=0), draw_actions(16)).levels
     assert 0 <= training.min() <= training.max() < 500 <= unseen.min() <= unseen.max() < 100_500
     assert len(np.unique(training)) > 30
     assert len(np.unique(unseen)) > 30
-
-
-def test_only_the_given_levels_are_played(opened):
-    played = play(opened(count=4, levels=Levels(7, 1), seed=0), draw_actions(4))
-    assert (played.levels == 7).all()
-    # The game is the level's: all copies start alike.
-    assert (played.frames[0] == played.frames[0, :1]).mean() > 0.9
 
 
 def test_the_seed_decides_what_is_played(opened):
@@ -174,17 +130,6 @@ def test_the_seed_decides_what_is_played(opened):
     # Neighboring seeds have no game in common, not even under another number.
     levels = [set(played.levels[:, game]) for played in (first, other) for game in range(3)]
     assert sum(map(len, levels)) == len(set.union(*levels)) > 10
-
-
-def test_the_first_frame_of_an_episode_comes_with_the_end_of_the_last():
-    played = play(ToyGames(count=4, levels=TRAINING, seed=0), draw_actions(4))
-    lengths = np.diff([0, *np.flatnonzero(played.ended[:, 0])])
-    levels = played.levels[np.flatnonzero(played.ended[:, 0]) - 1, 0]
-    assert lengths.tolist() == [len(draw_toy_level(level)[1]) for level in levels.tolist()]
-    assert len(set(lengths)) > 3
-    assert 4 <= min(lengths) <= max(lengths) <= 10
-    for time, game in np.argwhere(played.ended):
-        assert (played.frames[time, game] == draw_toy_level(int(played.levels[time, game]))[0][0]).all()
 
 
 def test_procgens_marks_become_ends(monkeypatch):
@@ -239,27 +184,6 @@ def test_envpool_loses_its_extra_step():
     assert played.ended.sum() >= 8
 
 
-@pytest.mark.parametrize("backend", ["procgen", "envpool"])
-def test_an_episode_ends_after_1000_steps(backend):
-    load(backend)
-    games = open_games("jumper", count=2, levels=TRAINING, seed=0, backend=backend)
-    played = play(games, np.full((2100, 2), NOTHING))
-    # Some levels of jumper end at once.
-    lengths = [np.diff(np.flatnonzero(played.ended[:, game]), prepend=0) for game in range(2)]
-    assert [each.max() for each in lengths] == [1000, 1000]
-
-
-def test_a_policy_that_looks_earns_more():
-    games, rewards = ToyGames(count=16, levels=UNSEEN, seed=0), []
-    for _ in range(100):
-        frames, *_ = games.observe()
-        left, right = frames[:, :, : SIZE // 2].max((1, 2, 3)), frames[:, :, SIZE // 2 :].max((1, 2, 3))
-        games.act((right > left).astype(int))
-        rewards.append(games.observe()[1])
-    assert np.mean(rewards) == 1
-    assert play(games, draw_actions(16)).rewards.mean() < 0.15
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -273,12 +197,6 @@ def test_wrong_games_are_refused(change, message):
     given = {"game": "starpilot", "count": 1, "levels": TRAINING, "seed": 0, "backend": "procgen"} | change
     with pytest.raises(ValueError, match=message):
         open_games(**given)
-
-
-@pytest.mark.parametrize(("first", "count"), [(-1, 5), (0, 0), (2**31 - 5, 5)])
-def test_wrong_levels_are_refused(first, count):
-    with pytest.raises(ValueError, match="first must be at least 0, count at least 1, and their sum below"):
-        Levels(first, count)
 
 
 @pytest.mark.parametrize("actions", [[0], [0, 0, 0], [-1, 0], [0, 15]])
@@ -310,3 +228,9 @@ def test_a_contact_sheet_has_a_row_per_game_and_a_column_per_moment(tmp_path):
             assert (sheet[game * 7 :, moment * 9 :][:5, :7] == frames[game, moment]).all()
     assert (sheet[5:7] == 255).all()
     assert (sheet[:, 7:9] == 255).all()
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 5), (0, 0), (2**31 - 5, 5)])
+def test_wrong_levels_are_refused(first, count):
+    with pytest.raises(ValueError, match="first must be at least 0, count at least 1, and their sum below"):
+        Levels(first, count)

@@ -1,10 +1,8 @@
 """GLUE's recipes: the paper's settings, the study on runs that are made up, and the commands on a tiny encoder."""
 
 import shutil
-from io import StringIO
 
 import pytest
-from rich.console import Console
 from scipy.stats import t
 from test_glue_training import make_data, transformers
 from toy_results import invent_run
@@ -13,12 +11,9 @@ from effdeg_lab.cli import main
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments.glue.study import read_chosen
-from effdeg_lab.show.report import report_on, to_text
-from effdeg_lab.show.tables import to_terminal
 
 TINY = [each for key in ("model=tiny", "epochs=1", "batch=8", "compile=false") for each in ("--set", key)]
 RECIPE = find_recipe("glue-rte")
-METHODS = [*enumerate(RECIPE.methods)]
 
 
 def make_run(method, score, *, seed=0, recipe=RECIPE, step=2.0, halves=((0.5, 0.5),), **changes):
@@ -36,32 +31,6 @@ def make_runs(scores, **given):
     return [
         make_run(name, score, seed=seed, **given) for name, each in scores.items() for seed, score in enumerate(each)
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "rate", "batch", "epochs", "weight", "seeds"),
-    [("rte", 5e-5, 32, 10, 0.5, 25), ("mrpc", 5e-5, 16, 10, 0.5, 25), ("cola", 2e-5, 64, 20, 0.3, 9)],
-)
-def test_settings_are_the_papers(name, rate, batch, epochs, weight, seeds):
-    recipe = find_recipe(f"glue-{name}")
-    ed = recipe.resolve(recipe.method("ed"))
-    assert (ed.data, ed.lr, ed.batch, ed.epochs, ed.weight) == (name, rate, batch, epochs, weight)
-    assert (ed.nodes, ed.degree, ed.pairs, ed.anchor, ed.degree_weights) == (4, 3, 0.5, "labels", "degree")
-    assert recipe.seeds == tuple(range(seeds))
-    assert recipe.resolve(recipe.method("rdrop")).weight == 0.5 * 16 / 2
-    # What the paper leaves open is tried once each: these methods differ from ED in one setting.
-    own = ed.to_dict()
-    for method, changed in {
-        "ed-self": "anchor",
-        "ed-curvature": "degree_weights",
-        "ed-sum": "place",
-        "ed-no-dropout": "point_dropout",
-        "ed-both-masks": "masks",
-        "ed-all-pairs": "pairs",
-        "ed-similar": "similar_lengths",
-    }.items():
-        found = recipe.resolve(recipe.method(method)).to_dict()
-        assert [key for key, value in found.items() if value != own[key]] == [changed]
 
 
 def test_scores_with_their_spread_the_best_failures_differences_and_costs():
@@ -82,39 +51,6 @@ def test_scores_with_their_spread_the_best_failures_differences_and_costs():
     assert table.notes[-1].startswith("Not run: Mixup in a second stage; R-Drop; ")  # instead of rows of dashes
 
 
-def test_the_best_epoch_is_noted():
-    halves = [(0.9, 0.9), (0.5, 0.7), (0.6, 0.7), (0.5, 0.5)]
-    runs = [make_run("plain", 0.5, halves=halves, epochs=3), make_run("ed", 0.5, halves=halves, epochs=4)]
-    runs += [make_run("plain", 0.5, halves=[(0.7, 0.8)], epochs=3, seed=1)]
-    table, _ = RECIPE.study.tables(collect(RECIPE, runs, {"epochs": 3})[0])
-    # The first entry of four is of an earlier stage. The mean of 65 and 75 is that of two seeds.
-    said = "After the best epoch of each run, chosen by the same examples of dev: Plain 70.00."
-    assert said in table.notes
-
-
-def test_another_encoder_is_named_and_not_counted_against_the_recipes_seeds():
-    changes = {"model": "all-mpnet-base-v2"}
-    text = to_text(
-        report_on(RECIPE, make_runs({"plain": [0.6, 0.62], "ed": [0.61, 0.64]}, **changes), changes), "markdown"
-    )
-    assert "on dev; 2 seeds." in text
-    assert text.count("MiniLM") == text.count(
-        "Differs from the recipe: model all-mpnet-base-v2 (recipe: all-MiniLM-L6-v2)."
-    )
-
-
-def test_differences_that_exclude_zero_are_counted_one_by_one_and_all_at_once():
-    # Differences of 2 to 4 and of 8 to 10 points, both with a standard error of 1/√3.
-    runs = make_runs({"plain": [0.60, 0.62, 0.64], "ed": [0.62, 0.65, 0.68], "mixup": [0.68, 0.71, 0.74]})
-    table, _ = RECIPE.study.tables(collect(RECIPE, runs)[0])
-    alone, both = (sum(mean * 3**0.5 > t.ppf(1 - 0.025 / count, 2) for mean in (3, 9)) for count in (1, 2))
-    assert (alone, both) == (2, 1)
-    assert "* excludes zero: 2 of 2 here" in table.notes[1]
-    assert table.notes[1].endswith("(Bonferroni): 1.")
-    table, _ = RECIPE.study.tables(collect(RECIPE, [run for run in runs if run.method != "mixup"])[0])
-    assert table.notes[1].endswith("* excludes zero.")
-
-
 def test_stacked_runs_have_scores_but_no_times_and_count_as_the_same_machine():
     runs = make_runs({"plain": [0.60, 0.62, 0.64], "ed": [0.61, 0.64, 0.67], "rdrop": [0.8, 0.8]})
     for run in runs[1:3] + runs[3:5] + runs[6:]:  # all but the first of plain, and the last of ED
@@ -130,16 +66,6 @@ def test_stacked_runs_have_scores_but_no_times_and_count_as_the_same_machine():
     assert table.columns == ("", "paper, %", "here, %", "best, %", "failed", "against Plain")
 
 
-def test_the_scores_of_all_methods_fit_into_80_columns():
-    several = {each.name: [0.5 + 0.017 * seed * (place % 3) for seed in range(8)] for place, each in METHODS}
-    table, _ = RECIPE.study.tables(collect(RECIPE, make_runs(several))[0])
-    console = Console(width=80, file=StringIO())
-    console.print(to_terminal(table, 80))
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 6 + 2 * len(METHODS)  # a title, heads, borders, and two lines for each method
-
-
 def test_the_epoch_is_chosen_on_one_half_and_scored_on_the_other():
     halves = ((0.6, 0.1), (0.7, 0.62), (0.7, 0.9), (0.5, 0.58))
     assert read_chosen(make_run("plain", 0.5, halves=halves, epochs=4)) == 0.62  # the first of the best
@@ -152,15 +78,6 @@ def test_the_epoch_is_chosen_on_one_half_and_scored_on_the_other():
     assert rows["ED"][::2] == ("61.00 ± 1.41", "61.00 ± 1.41")
     assert [cell.split()[0] for cell in rows["ED"][1::2]] == ["+3.00", "-1.00"]
     assert rows.keys() == {"Plain", "ED"}
-
-
-def test_runs_without_halves_can_be_read():
-    runs = make_runs({"plain": [0.6, 0.7], "ed": [0.7, 0.7]})
-    for run in runs:
-        run.metrics.clear()
-        del run.summary["score_to_report"]
-    _, table = RECIPE.study.tables(collect(RECIPE, runs)[0])
-    assert {cell for row in table.rows for cell in row[1:]} == {"–"}
 
 
 @pytest.mark.parametrize(
@@ -217,28 +134,6 @@ def type_command(monkeypatch, capsys, data):
     return call
 
 
-def test_every_command_works(type_command, data):
-    assert "glue-rte" in type_command("list")[1]
-    code, shown = type_command("show", "glue-rte", "--method", "ed-sum")
-    assert code == 0
-    assert "place=sum" in shown
-    assert "all-MiniLM-L6-v2" in shown
-    for method in ("plain", "ed"):
-        code, said = type_command("run", "glue-rte", "--method", method, *TINY)
-        assert code == 0, said
-        assert "accuracy" in said
-    code, said = type_command("sweep", "glue-rte", "--dry-run", "--method", "plain", "--seeds", "0,1", *TINY)
-    assert code == 0
-    assert [line.split()[-1] for line in said.splitlines() if line.startswith(" plain")] == ["finished", "run"]
-    code, said = type_command("table", "glue-rte", *TINY[:2], *TINY[4:6], "--plot", data / "seeds.png")
-    assert code == 0, said
-    assert "RTE, tiny: accuracy, 1 epoch, seed 0" in said
-    assert (data / "seeds.png").stat().st_size > 1000
-    code, said = type_command("report", "glue-rte", "--out", data / "page.html")
-    assert code == 0
-    assert "glue-rte" in (data / "page.html").read_text()
-
-
 def change_text(old, new):
     def change(data):
         file = data / "RTE" / "dev.tsv"
@@ -258,18 +153,13 @@ def remove_pad_token(data):
     [
         (lambda data: shutil.rmtree(data / "RTE"), "rte was not found"),
         (lambda data: shutil.rmtree(data / "tiny"), "model='tiny' was not found"),
-        (lambda data: (data / "tiny" / "model.safetensors").unlink(), "has no weights"),
         (remove_pad_token, "no pad token"),
-        (change_text("not_entailment", "entailment"), "all labels are 0"),
         (change_text("not_entailment", "perhaps"), "the label 'perhaps' is not one of"),
-        (change_text("sentence2", "hypothesis"), "has no column 'sentence2'"),
-        (change_text("\ta cat .\t", "\t \t"), "is empty"),
     ],
 )
-@pytest.mark.parametrize("command", [["run"], ["sweep"], ["sweep", "--dry-run"]])
-def test_mistakes_are_reported_before_any_run(type_command, data, command, change, message):
+def test_mistakes_are_reported_before_any_run(type_command, data, change, message):
     change(data)
-    code, said = type_command(command[0], "glue-rte", *command[1:], *TINY)
+    code, said = type_command("sweep", "glue-rte", *TINY)
     assert code == 2
     assert message in said
     assert not (data / "runs").exists()

@@ -4,15 +4,12 @@ import pytest
 import torch
 from engine_runs import TIMES, break_off, carry_out, make_job
 from test_text import transformers
-from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.core.runs import CannotStackError
 from effdeg_lab.data.sentences import load_task
-from effdeg_lab.engine import stacked
 from effdeg_lab.engine.loop import Loop
-from effdeg_lab.engine.step import Step
 from effdeg_lab.experiments.glue import training
 from effdeg_lab.experiments.glue.training import (
     METRICS,
@@ -21,7 +18,6 @@ from effdeg_lab.experiments.glue.training import (
     Texts,
     find_folder,
     make_regularizer,
-    make_task,
     train,
     train_in_one_step,
     train_in_turn,
@@ -52,7 +48,6 @@ def small(**changes):
     "changes",
     [
         {},
-        {"regularizer": "mixup"},
         {"regularizer": "mixup", "two_stages": True},
         {"regularizer": "rdrop"},
         {"regularizer": "r3f"},
@@ -77,13 +72,6 @@ def test_every_method_trains_and_is_scored(tmp_path, data, changes):
     assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
 
 
-def test_the_head_and_the_order_are_the_same_for_every_method(tmp_path, data):
-    """So that methods are compared by pairs of runs: with no weight they are the same run."""
-    plain = carry_out(tmp_path, small(epochs=1), run=train, data=data)
-    ed = carry_out(tmp_path, small(epochs=1, regularizer="ed", weight=0.0), run=train, data=data)
-    assert plain.summary["dev_loss"] == ed.summary["dev_loss"]
-
-
 def test_a_run_resumes_where_it_was(tmp_path, data):
     settings = small(regularizer="ed")
     whole = carry_out(tmp_path / "whole", settings, run=train, data=data)
@@ -91,22 +79,6 @@ def test_a_run_resumes_where_it_was(tmp_path, data):
         carry_out(tmp_path / "broken", settings, run=train, data=data)
     again = carry_out(tmp_path / "broken", settings, run=train, data=data)
     assert again.summary == whole.summary
-
-
-def test_steps_are_captured_with_dropout(tmp_path, data, monkeypatch):
-    """What comes from a file is in evaluation mode, and a graph keeps the mode that it was captured in."""
-    modes = []
-    capture = Step.capture
-
-    def watch(step, *, penalized):
-        modes.extend(module.training for module in step._model.modules())
-        capture(step, penalized=penalized)
-
-    monkeypatch.setattr(Step, "capture", watch)
-    assert not any(module.training for module in load_classifier(data / "tiny", classes=2).modules())
-    carry_out(tmp_path, small(epochs=1), run=train, data=data)
-    assert len(modes) > 20
-    assert all(modes)
 
 
 def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
@@ -127,23 +99,13 @@ def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, dat
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"regularizer": "ed"}, {"regularizer": "rdrop"}, {"regularizer": "mixup", "two_stages": True}],
-    ids=["plain", "ed", "rdrop", "mixup-later"],
+    [{}, {"regularizer": "ed"}, {"regularizer": "mixup", "two_stages": True}],
+    ids=["plain", "ed", "mixup-later"],
 )
 def test_runs_are_stacked(tmp_path, data, monkeypatch, changes):
     # Hugging Face looks at whether masks are all ones, which vmap cannot do unless it is traced: see below.
     monkeypatch.setattr(TextClassifier, "encode", lambda self, hidden, _: self.model(inputs_embeds=hidden).logits)
     assert_stacked_as_alone(tmp_path, data, monkeypatch, **changes)
-
-
-def test_runs_are_stacked_as_on_a_gpu(tmp_path, data, monkeypatch):
-    """Compiled, and with masks."""
-
-    def compile_losses(_, losses, **__):
-        return torch.compile(losses, backend="aot_eager", fullgraph=True, dynamic=False)
-
-    monkeypatch.setattr(stacked, "compile_on", compile_losses)
-    assert_stacked_as_alone(tmp_path, data, monkeypatch)
 
 
 def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **changes):
@@ -179,11 +141,6 @@ def load_without_dropout(*given, **options):
     return model
 
 
-def test_weights_are_kept_if_asked_for(tmp_path, data):
-    assert not carry_out(tmp_path, small(epochs=1), run=train, data=data).weights
-    assert carry_out(tmp_path, small(epochs=1, keep_weights=True), run=train, data=data).weights
-
-
 def make_parts(data, **changes):
     settings = small(**changes)
     texts = Texts(settings, find_folder("tiny", data), data, torch.device("cpu"))
@@ -200,40 +157,6 @@ def test_lengths_change_nothing(data):
     assert texts.shape(torch.arange(60)) == whole
     one, two = (model.eval()(texts.batch(short, length)[0]) for length in texts.shapes)
     torch.testing.assert_close(one, two)
-
-
-def test_a_step_of_ed_is_that_of_the_library_with_a_hook_at_the_embeddings(data):
-    settings, texts, model = make_parts(data, regularizer="ed")
-    torch.manual_seed(0)
-    literal = load_classifier(data / "tiny", classes=2)
-    literal.model.base_model.embeddings = literal.embeddings  # as it was
-    whole = literal.model
-    for module in (*model.modules(), *whole.modules()):
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    step = Step(make_task(settings, texts, model.train()), size=8, flat=False)
-    step.capture(penalized=True)
-    indices = torch.arange(1, 5).repeat(2)
-    torch.manual_seed(3)
-    step(indices, rate=1e-3, weight=0.5, shape=texts.shapes[-1])
-    tokens, labels = texts.batch(indices, texts.shapes[-1])
-    ids, mask, types = tokens.unbind(1)
-    optimizer = torch.optim.AdamW(whole.train().parameters(), lr=1e-3, weight_decay=0.0)
-    torch.manual_seed(3)
-    x = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-    outputs, degree = Penalty(anchor="labels", at="bert.embeddings")(whole, x, labels)
-    (cross_entropy(outputs.logits, labels) + 0.5 * degree).backward()
-    torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
-    optimizer.step()
-    assert float(step.penalties) == pytest.approx(float(degree.detach()), rel=1e-5)
-    expected = {f"model.{name}": value for name, value in whole.state_dict().items()}
-    compared = 0
-    for name, value in model.state_dict().items():
-        if name in expected and not torch.equal(value, before[name]):
-            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
-            compared += 1
-    assert compared > 20
 
 
 class InOrder(PenaltyTrainer):

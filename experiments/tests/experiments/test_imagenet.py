@@ -1,21 +1,16 @@
 """ViT-S on ImageNet and Tiny-ImageNet: the recipes for a few steps, on small images of 10 classes."""
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from engine_runs import carry_out, small
+from engine_runs import small
 from test_streaming import CLASSES
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.data import MADE_UP, check, load
-from effdeg_lab.engine import check_training
 from effdeg_lab.models.made_up import draw_jpeg, write_folders, write_tiny_imagenet
 
 pytestmark = pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
-RECIPES = ("imagenet-vit-original", "imagenet-vit-strong", "tiny-imagenet-vit", "tiny-imagenet-vit-strong")
-RUNS = [*((name, "ed") for name in RECIPES), *(("tiny-imagenet-vit", name) for name in ("plain", "mixup", "cutmix"))]
 # What makes a run short; all else is the recipe's.
 SHORT = {"epochs": 2, "batch": 32, "evaluate_every": 2}
 MEASURED = {name: getattr(small(), name) for name in ("measure_paths", "measure_nodes", "measure_degree")}
@@ -51,60 +46,6 @@ def shorten(name, method):
     return settings.change({**SHORT, **MEASURED, **streamed, "model": model})
 
 
-@pytest.mark.parametrize(("name", "method"), RUNS)
-def test_every_method_runs(tmp_path, data, name, method):
-    done = carry_out(tmp_path / "runs", shorten(name, method), data=data)
-    assert done.summary["epochs"] == 2
-    assert done.summary["train_loss"] < 2.31  # that of a guess is log 10
-    assert (done.metrics[-1]["penalty"] or 0) > 0 if method == "ed" else done.metrics[-1]["penalty"] is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pixels": 30}, "30"),
-        ({"pixels": None}, "set pixels"),
-        ({"limit": 64, "batch": 32, "epochs": 2, "warm_up_steps": 5}, "warm_up_steps=5 is more than the 4 steps"),
-    ],
-)
-def test_settings_are_checked_before_images_are_read(data, monkeypatch, changes, message):
-    monkeypatch.setattr("effdeg_lab.data.image_files._make_set", lambda *_: pytest.fail("images were read"))
-    with pytest.raises(ValueError, match=message):
-        check_training([shorten("imagenet-vit-strong", "ed").change(changes)], data)
-
-
-def test_recipes_have_the_papers_settings():
-    original, strong = (find_recipe(f"imagenet-vit-{name}") for name in ("original", "strong"))
-    for recipe in (original, strong):
-        ed = recipe.resolve(recipe.method("ed"))
-        assert (ed.epochs, ed.batch, ed.optimizer, ed.weight, ed.components) == (90, 1024, "adamw", 3.0, 3)
-        assert (ed.nodes, ed.degree, ed.pairs * ed.batch, ed.sampling, ed.anchor) == (4, 3, 512, "cosine", "labels")
-        assert ed.ramp * ed.epochs == pytest.approx(30)
-        assert recipe.seeds == (0, 1, 2)
-    for name, recipe in (("tiny-imagenet-vit", original), ("tiny-imagenet-vit-strong", strong)):
-        tiny = find_recipe(name)
-        one, other = (each.resolve(each.method("ed")).to_dict() for each in (tiny, recipe))
-        differ = {key for key in one if one[key] != other[key]}
-        lr = {"lr"} if recipe is original else set()  # tuned
-        assert differ == {"data", "pixels", "model", "epochs", "warm_up", "warm_up_steps"} | lr
-        assert tiny.settings.lr == 1e-3
-        assert tiny.settings.warm_up == pytest.approx(10 / 60)
-
-
-def test_tiny_imagenet_is_scaled_and_shuffled(data):
-    found = load("tiny-imagenet", data)
-    assert (found.classes, found.mean, found.std) == (CLASSES, (0.5,) * 3, (0.5,) * 3)
-    assert found.train_inputs.dtype == torch.uint8
-    assert not np.array_equal(found.train_labels[:CLASSES], range(CLASSES))
-    (data / "tiny-imagenet" / "val-0.parquet").rename(data / "tiny-imagenet" / "valid-0.parquet")
-    try:
-        assert load("tiny-imagenet", data).fingerprint() == found.fingerprint()
-    finally:
-        (data / "tiny-imagenet" / "valid-0.parquet").rename(data / "tiny-imagenet" / "val-0.parquet")
-    with pytest.raises(FileNotFoundError, match=r"tiny-imagenet was not found: expected train-\*.parquet"):
-        load("tiny-imagenet", data / "imagenet")
-
-
 def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
     """Only those of its classes count, whatever their numbers are there."""
     (tmp_path / "tiny-imagenet").mkdir()
@@ -112,6 +53,8 @@ def test_further_test_images_of_tiny_imagenets_classes(tmp_path, data):
     for file in (data / "tiny-imagenet").iterdir():
         (tmp_path / "tiny-imagenet" / file.name).symlink_to(file)
     assert load("tiny-imagenet", tmp_path).shifted == {}
+    with pytest.raises(FileNotFoundError, match=r"tiny-imagenet was not found: expected train-\*.parquet"):
+        load("tiny-imagenet", data / "imagenet")
     (tmp_path / "val5").mkdir()
     cells = [{"bytes": draw_jpeg(9, 1), "path": f"n{wnid}/{wnid}.JPEG"} for wnid in (7, 50, 0, 7)]
     cells[3]["path"] = "n7/other.JPEG"

@@ -75,13 +75,6 @@ def test_the_tables(results):
     assert costs["CutMix"] == ("–",) * 4
 
 
-def test_a_run_is_summarized_by_all_its_tests():
-    run = make_run("plain", 0.9985, 0.4950, 0.9980)
-    assert RECIPE.study.headline(run) == "99.85% (MNIST randomized 49.50%, CIFAR randomized 99.80%)"
-    del run.summary["further_tests"]  # as in runs that hold out examples
-    assert RECIPE.study.headline(run) == "99.85%"
-
-
 def test_the_figures_show_every_method_that_was_run(results):
     halves, cost = (figure.draw("dark") for figure in RECIPE.study.figures(results))
     (axes,) = halves.axes

@@ -57,15 +57,6 @@ def test_ed_must_lead_on_every_label_set(leads, word):
         assert verdict.value == pytest.approx(100 * (leads[1] - 0.01))
 
 
-def test_a_label_set_without_ed_or_without_any_run_decides_nothing():
-    runs = [run for run in make_runs((0.03, 0.04)) if (run.method, run.settings["data"]) != ("ed", WORST)]
-    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
-    runs = [run for run in make_runs((0.03, 0.04)) if run.settings["data"] == WORST]
-    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
-    runs = [run for run in make_runs((0.03, -0.04)) if run.settings["data"] == WORST]
-    assert RECIPE.study.claim(get_results(runs)).word == "does not hold"
-
-
 def test_accuracies_of_the_last_and_of_the_best_epoch():
     runs = [run for run in make_runs((0.03, 0.04)) if run.method != "mixup" or run.settings["data"] == AGGREGATE]
     first, second = RECIPE.study.tables(get_results(runs))
@@ -107,30 +98,30 @@ def test_scores_are_compared_with_the_area_under_the_margin_on_the_same_networks
     assert len(RECIPE.study.tables(get_results(make_runs((0.1, 0.1))))) == 2
 
 
-def test_label_sets_are_in_the_order_of_the_grid():
-    runs = make_runs((0.1, 0.1))[::-1]
-    parts = {part.point: part for part in get_results(runs).split()}
-    assert list(parts) == [AGGREGATE, WORST]
-    assert [len(each.runs) for part in parts.values() for each in part.methods] == [3] * 6
-    assert {run.settings["data"] for each in parts[WORST].methods for run in each.runs} == {WORST}
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_figure_shows_the_fall_after_the_best_epoch(theme):
+def test_the_figure_shows_the_fall_after_the_best_epoch():
     def fall(run):
         metrics = [entry | {"test_accuracy": 0.9 - 0.01 * entry["epoch"]} for entry in run.metrics]
         return replace(run, metrics=metrics)
 
     (figure,) = RECIPE.study.figures(get_results([fall(run) for run in make_runs((0.1, 0.1))]))
     assert figure.caption.endswith("wrong labels. Thin lines are single seeds.")
-    one, two = figure.draw(theme).axes
+    one, two = figure.draw("dark").axes
     assert [axes.get_title("left") for axes in (one, two)] == [
         f"test accuracy, %: {name}" for name in (AGGREGATE, WORST)
     ]
-    color = styles_of(RECIPE, theme)["ed"].color
+    color = styles_of(RECIPE, "dark")["ed"].color
     (line,) = [line for line in two.lines if line.get_color() == color and line.get_linewidth() > 1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 85], [10, 80], [15, 75], [20, 70]])
     assert two.get_ylim()[0] < 70 < 85 < two.get_ylim()[1]
+
+
+def test_a_label_set_without_ed_or_without_any_run_decides_nothing():
+    runs = [run for run in make_runs((0.03, 0.04)) if (run.method, run.settings["data"]) != ("ed", WORST)]
+    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, 0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "not decided"
+    runs = [run for run in make_runs((0.03, -0.04)) if run.settings["data"] == WORST]
+    assert RECIPE.study.claim(get_results(runs)).word == "does not hold"
 
 
 def test_what_was_evaluated_only_at_the_end_has_no_figure():

@@ -1,7 +1,6 @@
 """Networks that are polynomials: exact values of their maps, training, small runs, and the study of made-up runs."""
 
 from functools import partial
-from itertools import product
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from engine_runs import assert_same_end, carry_out, carry_out_interrupted
 from toy_results import invent_run
 
 import effdeg
-from effdeg.functional import evaluate, fit
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments import polynomials
@@ -80,18 +78,6 @@ def test_the_library_measures_the_same_path_by_path(task):
         torch.testing.assert_close(sample, expected[column.name], rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(("task", "degree"), [*DEGREES.items(), ("network", 8)])
-def test_maps_and_networks_have_their_degrees(task, degree):
-    torch.manual_seed(0)
-    model = PolynomialNetwork(5) if task == "network" else partial(compute_map, task)
-    alpha = torch.linspace(0, 1, 20, dtype=torch.float64)
-    first, second = draw_ends(1, seed=2)
-    values = model(alpha[:, None] * first + (1 - alpha[:, None]) * second).detach()
-    exact, too_low = (evaluate(fit(values, alpha, each, damping=0.0), alpha) for each in (degree, degree - 1))
-    torch.testing.assert_close(exact, values, rtol=1e-9, atol=1e-9)
-    assert float((too_low - values).abs().max()) > 1e-7
-
-
 def test_the_jacobian_is_that_of_one_backward_pass_for_every_output():
     torch.manual_seed(0)
     network, inputs = PolynomialNetwork(5), draw_ends(4)[0]
@@ -120,12 +106,6 @@ def test_rosenbrocks_bent_valley_is_followed_to_its_end():
     torch.testing.assert_close(found, torch.ones(2, dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
 
-def test_steps_that_are_no_better_or_overflow_are_not_taken():
-    assert descend(lambda weights: weights, torch.zeros(3, dtype=torch.float64), 2).tolist() == [0, 0, 0]
-    start = torch.tensor([2.0], dtype=torch.float64)
-    assert abs(float(descend(lambda weights: torch.exp(weights**2) - 1, start, 40, damping=1e-15))) < 0.1
-
-
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     return carry_out(tmp_path_factory.mktemp("unbroken"), SMALL, run_fit)
@@ -140,13 +120,6 @@ def test_a_network_fits_and_measures_what_its_map_does(unbroken, tmp_path, devic
         assert network == pytest.approx(run.value(f"same_paths.{name}.value"), rel=1e-3)
         assert 0 < run.value(f"network.{name}.stderr") < 0.2 * network
     assert RECIPE.study.headline(run).startswith(f"relative error {run.value('test_error'):.1e}, ED 1.")
-
-
-def test_tasks_share_paths_but_not_networks(unbroken, tmp_path):
-    doubled = carry_out(tmp_path, SMALL.change({"task": 5, "steps": 2}), run_fit).run
-    for column, (what, same) in product(COLUMNS, (("same_paths", True), ("network", False))):
-        once, twice = (run.value(f"{what}.{column.name}.value") for run in (unbroken.run, doubled))
-        assert (twice == pytest.approx(column.factor * once, rel=1e-6)) is same
 
 
 def test_a_run_that_was_interrupted_ends_as_an_unbroken_one(unbroken, tmp_path):

@@ -95,19 +95,6 @@ def test_training_accuracy_may_explain_it_all(pool):
     assert reference[1].startswith("1.00")
 
 
-def test_training_accuracy_that_explains_less_changes_no_verdict(pool):
-    def train_accuracy(gap):
-        return 0.9 + 0.05 * np.sin(1000 * gap)
-
-    results = gather(pool[0], lambda summary: summary.update(train_accuracy=float(train_accuracy(summary["gap"]))))
-    assert POOL.study.claim(results).word == "holds"
-    gaps = np.array([row["gap"] for row in pool[1]])
-    cells = {row[0]: row[2] for row in POOL.study.tables(results)[0].rows}
-    for name in ("effective_degree", "parameter_norm"):
-        values = np.array([row[name] for row in pool[1]])
-        assert cells[name] == f"{closed_form(values, gaps, train_accuracy(gaps)):.2f}"
-
-
 def closed_form(one, other, given):
     """Return the partial correlation from the three plain ones."""
     (_, both, first), (_, _, second), _ = np.corrcoef([one, other, given])
@@ -123,16 +110,6 @@ def test_partial_correlations_have_a_closed_form():
     assert correlate_given(1e200 * one, other - 7, 1e-200 * given) == pytest.approx(expected)
     assert correlate_given(3 * given + 1, other, given) is None
     assert correlate_given(0 * given, other, given) is None
-
-
-def test_an_effective_degree_of_test_images_alone_is_called_that(pool):
-    def keep_test_alone(summary):
-        summary["effective_degree"]["value"] = summary["proxies"].pop("effective_degree")["value"]
-        del summary["proxies"]["effective_degree_normalized"]
-
-    found = read_pool(gather(pool[0], keep_test_alone))
-    assert "effective_degree" not in found.measures
-    assert found.papers[0].measure == "effective_degree_test"
 
 
 def test_a_pool_that_cannot_be_ranked_yet():
@@ -156,12 +133,3 @@ def test_models_that_differ_only_where_it_does_nothing_are_resampled_together():
     rows = [{key: model[key] for key in (*AXES, "gap", name)} for model in found.models]
     together = rank(rows, hyperparameters=AXES, clusters=["batch"]).scores[name]
     assert found.scores[name].kendall == together.kendall
-
-
-def test_moved_runs_keep_their_order(pool):
-    moved = [
-        replace(run, environment={**run.environment, "moved_from": f"{99 - index}"})
-        for index, run in enumerate(pool[0])
-    ]
-    models = read_pool(gather(moved)).models
-    assert [model["gap"] for model in models] == [row["gap"] for row in pool[1]][::-1]

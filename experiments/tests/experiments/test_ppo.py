@@ -2,17 +2,15 @@
 
 import math
 import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from engine_runs import make_job, stop_after
+from engine_runs import make_job
 from PIL import Image
 
-from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.experiments.procgen import ppo
-from effdeg_lab.experiments.procgen.games import TRAINING, UNSEEN
+from effdeg_lab.experiments.procgen.games import TRAINING
 from effdeg_lab.experiments.procgen.players import RewardScale, open_halves, play, play_episodes
 from effdeg_lab.experiments.procgen.ppo import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.models.impala import Agent
@@ -158,23 +156,9 @@ def test_every_game_plays_the_same_number_of_episodes():
     assert returns.tolist() == expected
 
 
-def test_halves_play_different_levels_and_tests_others():
-    halves = [*open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))]
-    halves += open_halves("starpilot", UNSEEN, count=8, backend="toy", seeds=(0,))
-    levels = [{*each._games.levels().tolist()} for each in halves]
-    assert levels[0] != levels[1]
-    for _ in range(100):
-        play(act_at_random, halves, 1)
-        for seen, each in zip(levels, halves, strict=True):
-            seen.update(each._games.levels().tolist())
-    training, unseen = levels[0] | levels[1], levels[2] | levels[3]
-    assert len(training) > 50
-    assert max(training) < 500 <= min(unseen)
-
-
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"mixreg": 0.2}, {"weight": 0.01}, {"weight": 0.01, "anchor": "self"}, {"weight": 0.01, "mixreg": 0.2}],
+    [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}],
 )
 def test_every_method_runs_and_is_recorded(tmp_path, changes):
     job, metrics, summary = carry_out(tmp_path, small(**changes, pooling="average"))
@@ -189,16 +173,6 @@ def test_every_method_runs_and_is_recorded(tmp_path, changes):
         assert min(sheet.size) > 8
     weights = torch.load(job.folder / "weights.pt", weights_only=True)
     Agent((8, 8), actions=15, pooling="average").load_state_dict(weights)
-
-
-def test_without_weight_a_run_is_the_plain_one(tmp_path):
-    plain = carry_out(tmp_path / "plain", small())
-    other = carry_out(tmp_path / "ed", small(weight=0.0, anchor="self", pairs=8, ramp=0.5))
-    assert plain[1:] == other[1:]
-    weights = [torch.load(job.folder / "weights.pt", weights_only=True) for job, *_ in (plain, other)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    penalized = carry_out(tmp_path / "penalized", small(weight=1.0))
-    assert penalized[1] != plain[1]
 
 
 @pytest.mark.parametrize("anchor", ["none", "self"])
@@ -219,21 +193,6 @@ def test_the_penalty_reaches_the_actor_and_the_trunk_but_not_the_critic(anchor):
     assert float(penalty) > 0
     for name, before in gradients[0].items():
         assert torch.equal(before, gradients[1][name]) == name.startswith("critic"), name
-
-
-def test_a_run_that_is_stopped_goes_on(tmp_path):
-    settings = small(steps=512, weight=0.01, evaluate_every=64)
-    with pytest.raises(StoppedError):
-        carry_out(tmp_path, settings, asked_to_stop=stop_after(3))
-    stopped = make_job(tmp_path, settings).read()
-    assert [entry["step"] for entry in stopped.metrics] == [64, 128, 192]
-    job, metrics, summary = carry_out(tmp_path, settings)
-    assert [entry["step"] for entry in metrics] == [*range(64, 513, 64)]
-    assert metrics[:3] == [{key: value for key, value in each.items() if key != "seconds"} for each in stopped.metrics]
-    weights = [entry["weight"] for entry in metrics]
-    assert all(one <= two for one, two in pairwise(weights))
-    assert summary["steps"] == 512
-    assert job.read().summary["seconds"] > stopped.metrics[-1]["seconds"]
 
 
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, capsys):
@@ -265,13 +224,6 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeyp
     assert [entry["step"] for entry in metrics] == [32, 64, 96, 128]
     assert summary["steps"] == 128
     assert re.search(r"train \d\.\d\d · test \d\.\d\d ", capsys.readouterr().err)
-
-
-def test_training_pays_off_on_unseen_levels(tmp_path):
-    *_, summary = carry_out(tmp_path, small(steps=1536, lr=2e-3, rollout=16, minibatches=4, epochs=3))
-    halves = open_halves("starpilot", UNSEEN, count=8, backend="toy", seeds=(9,))
-    by_chance, _ = play_episodes(act_at_random, halves, 64)
-    assert summary["test_return"] > 3 * by_chance.mean()
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_runs import carry_out, make_pictures
-from test_pretrained import deit  # noqa: F401
-from torch.nn.functional import pad
 from toy_results import POOL, make_degree, make_run
 
 from effdeg.pools import rank
-from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.search import draw_points
-from effdeg_lab.engine import classify
 from effdeg_lab.experiments.pools.random_search import RandomPool
 from effdeg_lab.experiments.pools.study import correlate_given_training, read_models
 
@@ -83,22 +78,6 @@ def test_measures_are_ranked_within_strata_among_models_that_fit(results):
     assert {row[0] for row in tests.rows} > {"parameter_norm", "-confidence_test"}
 
 
-def test_measures_are_also_ranked_by_other_comparisons(results):
-    study = replace(RECIPE.study, fit=0.0, finer=("recipe", "lr"))
-    (table,) = [each for each in study.tables(results) if "by which models are compared" in each.title]
-    # Learning rates are all different, so that none are compared within them.
-    fit = "within strata, those that fit (99%): 5 models"
-    assert table.columns == ("measure", "within strata: 48 models", "all together: 48 models", fit)
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert {"effective_degree_test@3", "-confidence_test", "parameter_norm"} < rows.keys()
-    models = read_models(results)
-    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
-    for name in ("effective_degree_test@3", "parameter_norm"):
-        compared = ((models, ["recipe"]), (models, []), (fitted, ["recipe"]))
-        taus = [rank(pool, measures=[name], strata=strata).scores[name].kendall.value for pool, strata in compared]
-        assert [float(cell.split(" ")[0]) for cell in rows[name]] == pytest.approx(taus, abs=0.006)
-
-
 def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):
     verdict = RECIPE.study.claim(results)
     fitted = [model for model in read_models(results) if model["train_accuracy"] >= 0.9]
@@ -120,19 +99,6 @@ def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):
     (falls,) = collect(replace(RECIPE, study=RandomPool()), runs)
     verdict = falls.recipe.study.claim(falls)
     assert (verdict.word, verdict.reason) == ("does not hold", "")
-
-
-def test_the_best_variant_of_few_models_is_not_called_corrected():
-    counts, runs = {"plain": 7, "mixup": 9}, []
-    for run in make_runs():
-        counts[run.settings["regularizer"]] -= 1
-        runs += [run] if counts[run.settings["regularizer"]] >= 0 else []
-    (few,) = collect(replace(RECIPE, study=RandomPool()), runs)
-    assert few.recipe.study.claim(few).quantity.endswith("effective degrees, not corrected for the choice")
-    best = next(table for table in few.recipe.study.tables(few) if table.title.startswith("The best variant"))
-    cells = dict(zip(best.columns, best.rows[-1], strict=True))
-    assert ", not corrected, " in cells["without mixup"]
-    assert " → " in cells["with mixup"]
 
 
 def test_correlations_given_training_accuracy_are_means_over_strata():
@@ -163,49 +129,17 @@ def test_there_is_a_figure_of_four_panels_for_each_stratum(results):
     assert titles[1:] == ["parameter_norm", "effective_degree_test@3"]
 
 
-def test_a_pool_that_cannot_be_ranked_yet():
-    (results,) = collect(RECIPE, make_runs()[:2])
-    assert RECIPE.study.claim(results).word == "not decided"
-    (table,) = RECIPE.study.tables(results)
-    assert table.notes == ("A ranking needs at least 3 models; the table has 1.",)
-    assert RECIPE.study.figures(results) == []
-    (table,) = RandomPool(fit=1.0).tables(results)
-    assert table.notes == ("No model has a training accuracy of 100% or more.",)
-
-
-CHANGES = {"limit": 16, "batch": 8, "epochs": 1, "data": "pictures"}
-CHANGES |= {"precision": "float32", "compile": False, "measure_paths": 3, "measure_nodes": 12, "measure_degree": 4}
-
-
-def run_points(recipe, points, folder, changes, monkeypatch):
-    """Take two steps at each point, on tiny pictures, and return the rows of the pool."""
-    given = make_pictures(count=32)
-    wider = {key: pad(getattr(given, key), (0, 2)) for key in ("train_inputs", "test_inputs")}
-    monkeypatch.setattr(classify, "load", lambda *_: replace(given, further_tests={}, **wider))
-    settings = [recipe.resolve(recipe.methods[0], {**point, **changes}) for point in points]
-    runs = [carry_out(folder, each, data=folder).run for each in settings]
-    (results,) = collect(recipe, runs, changes)
+def test_measures_are_also_ranked_by_other_comparisons(results):
+    study = replace(RECIPE.study, fit=0.0, finer=("recipe", "lr"))
+    (table,) = [each for each in study.tables(results) if "by which models are compared" in each.title]
+    # Learning rates are all different, so that none are compared within them.
+    fit = "within strata, those that fit (99%): 5 models"
+    assert table.columns == ("measure", "within strata: 48 models", "all together: 48 models", fit)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert {"effective_degree_test@3", "-confidence_test", "parameter_norm"} < rows.keys()
     models = read_models(results)
-    measured = {*VARIANTS, "sharpness@0.05", "adaptive_sharpness@1", "parameter_norm", "entropy_test"}
-    assert all(measured <= model.keys() for model in models)
-    return models
-
-
-def test_points_of_small_networks_can_be_run(tmp_path, monkeypatch):
-    recipe, mlps = find_recipe("cifar10-random-pool"), find_recipe("cifar10-random-mlps")
-    small = [point for point in recipe.points() if point["model"] == "resnet9-8"]
-    models = run_points(recipe, small[:2], tmp_path, CHANGES, monkeypatch)
-    models += run_points(mlps, mlps.points()[-1:], tmp_path, CHANGES, monkeypatch)
-    assert [model["architecture"] for model in models] == ["resnet9", "resnet9", "mlp"]
-    assert len(recipe.points()) >= 60
-
-
-def test_points_of_fine_tunings_can_be_run(tmp_path, monkeypatch, deit):  # noqa: F811
-    (tmp_path / "deit-tiny").symlink_to(deit.parent)
-    recipe = find_recipe("finetune-pool")
-    with pytest.raises(FileNotFoundError, match="the weights of model='deit-tiny' were not found"):
-        recipe.check_data([recipe.settings.change({"data": "digits"})], tmp_path / "elsewhere")
-    mixed = next(point for point in recipe.points() if point["alpha"] and point["smoothing"])
-    few = {"pixels": 16, "proxies": ("sharpness@0.05", "adaptive_sharpness@1", "parameter_norm")}
-    (model,) = run_points(recipe, [mixed], tmp_path, CHANGES | few, monkeypatch)
-    assert (model["recipe"], model["architecture"], model["lr"]) == ("with mixup", "deit-tiny", mixed["lr"])
+    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
+    for name in ("effective_degree_test@3", "parameter_norm"):
+        compared = ((models, ["recipe"]), (models, []), (fitted, ["recipe"]))
+        taus = [rank(pool, measures=[name], strata=strata).scores[name].kendall.value for pool, strata in compared]
+        assert [float(cell.split(" ")[0]) for cell in rows[name]] == pytest.approx(taus, abs=0.006)

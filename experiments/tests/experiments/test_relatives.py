@@ -2,7 +2,7 @@
 
 import pytest
 from scipy.stats import t
-from toy_results import BASE, ED, METHODS, Toy, make_run
+from toy_results import BASE, ED, Toy, make_run
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
@@ -84,22 +84,6 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
-def test_without_both_sides_there_is_no_map():
-    runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
-    results = collect(RECIPE, runs)[0]
-    assert RECIPE.study.claim(results).word == "not decided"
-    assert not any(table.title == "Where ED is ahead" for table in RECIPE.study.tables(results))
-
-
-def test_results_are_split_by_the_points_of_the_grid_that_were_run():
-    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5), batches=(20,)))[0]
-    (part,) = results.split()
-    assert part.point == "batch 20"
-    assert [len(each.runs) for each in part.methods] == [3] * 4
-    whole = collect(METHODS, [make_run(METHODS, "plain", 0.8)])[0]
-    assert whole.split() == [whole]
-
-
 def draw(name, runs):
     results = collect(RECIPE, runs)[0]
     (found,) = [each for each in RECIPE.study.figures(results) if each.name == name]
@@ -135,10 +119,8 @@ def test_leads_are_drawn_as_the_map_has_them():
     assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
 
 
-def test_figures_of_one_recipe_have_names_of_their_own():
-    results = collect(RECIPE, make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5)))[0]
-    figures = RECIPE.study.figures(results)
-    assert len({figure.name for figure in figures}) == len({figure.caption for figure in figures}) == len(figures)
-    (part, _) = results.split()
-    alone = [each.name for each in RECIPE.study.figures(part)]
-    assert (alone[0], "by-batch" in alone, "curves" in alone) == ("leads", False, True)
+def test_without_both_sides_there_is_no_map():
+    runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
+    results = collect(RECIPE, runs)[0]
+    assert RECIPE.study.claim(results).word == "not decided"
+    assert not any(table.title == "Where ED is ahead" for table in RECIPE.study.tables(results))

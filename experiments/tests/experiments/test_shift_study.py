@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -11,38 +10,18 @@ from engine_runs import carry_out
 from pretrained_toys import make_shifted, tune
 from scipy.stats import t
 from test_finetuning import count_right
-from test_pretrained import clip, deit  # noqa: F401
-from test_shifts import ALL, write
 from toy_results import invent_run
 
 from effdeg_lab.cli import main
 from effdeg_lab.core.recipe import Method, find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import RunFolder
-from effdeg_lab.data import Labeled
-from effdeg_lab.engine import classify, train
+from effdeg_lab.engine import classify
 from effdeg_lab.experiments.shifts import soups
 from effdeg_lab.experiments.shifts.soups import measure_soups
-from effdeg_lab.experiments.shifts.study import relate
-from effdeg_lab.models import pretrained
-from effdeg_lab.models.made_up import write_pacs
 
 RECIPE = find_recipe("finetune-shifts")
 CPU = torch.device("cpu")
-
-
-def test_the_clip_recipes_have_the_papers_settings_and_numbers():
-    for name in ("b32", "b16"):
-        recipe = find_recipe(f"clip-finetune-{name}")
-        ed = recipe.resolve(recipe.method("ed"))
-        assert (ed.data, ed.model, ed.pixels, ed.start_from) == ("imagenet", f"clip-{name}", 224, "pretrained")
-        assert (ed.epochs, ed.batch, ed.lr, ed.smoothing) == (10, 512, 3e-5, 0.0)
-        assert (ed.weight, ed.components, ed.nodes, ed.degree, ed.pairs, ed.ramp) == (2.0, 3, 4, 3, 0.5, 0.0)
-        assert (ed.anchor, ed.sampling, recipe.seeds) == ("labels", "cosine", (0, 1, 2))
-        for row in recipe.study.paper.values():
-            *shifts, mean = (each.mean for each in row.values())
-            assert len(shifts) == 5
-            assert fmean(shifts) == pytest.approx(mean, abs=0.011)
 
 
 def make_run(method, points, seed=0, recipe=RECIPE, shifts=("art", "sketch")):
@@ -112,21 +91,6 @@ def test_a_method_that_is_ahead_everywhere_holds():
 )
 def test_claims_that_do_not_hold(ends, given, word):
     assert judge(ends, **given)[0].word == word
-
-
-def test_one_seed_decides_nothing():
-    runs = [make_run(method, bend(end, 0.01)) for method, end in AHEAD.items()]
-    results = collect(RECIPE, runs)[0]
-    assert RECIPE.study.claim(results).word == "not decided"
-    relations = RECIPE.study.tables(results)[2]
-    assert relations.rows[0][:4] == ("ED", "above", "–", "–")
-
-
-def test_how_curves_lie():
-    low, high = bend((0.95, 0.45)), bend((0.95, 0.45), 0.01)
-    assert (relate(high, low), relate(low, high), relate(low, low)) == ("above", "below", "level")
-    assert relate(high, low, margin=0.02) == "level"
-    assert relate(bend((0.99, 0.5)), bend((0.9, 0.6))) == "crosses"
 
 
 def test_the_papers_rows_are_shown_next_to_ours():
@@ -211,19 +175,6 @@ def test_the_command_keeps_soups_for_the_table(tmp_path, sweep, monkeypatch, cap
     assert recipe.study.headline(final.run).endswith("% under shifts")
 
 
-def test_soups_of_other_settings_are_asked_for_and_shown_with_them(tmp_path, sweep, monkeypatch, capsys):
-    recipe = replace(sweep[0], settings=tune(clip=3.0))  # the runs have another one
-    monkeypatch.setattr("effdeg_lab.core.recipe.find_recipe", lambda _: recipe)
-    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", code=2)
-    assert "name the settings that it changed with --set" in " ".join(capsys.readouterr().err.split())
-    command("soup", "tests", "--runs", str(tmp_path), "--device", "cpu", "--set", f"clip={tune().clip}")
-    for settings in (tune(lr=0.001), tune(lr=0.001, clip=3.0)):
-        carry_out(tmp_path, settings)
-    for changes in ({}, {"clip": tune().clip}):
-        titles = [table.title for table in recipe.study.tables(collect(recipe, RunFolder(tmp_path).read(), changes)[0])]
-        assert ("Soups of sweeps" in titles) == bool(changes)
-
-
 def test_without_kept_weights_there_are_no_soups(tmp_path, sweep, capsys):
     recipe, _, done = sweep
     for each in done:
@@ -232,66 +183,6 @@ def test_without_kept_weights_there_are_no_soups(tmp_path, sweep, capsys):
         measure_soups(recipe, RunFolder(tmp_path).read(), None, CPU)
     command("soup", "digits-methods", "--runs", str(tmp_path), "--device", "cpu", code=2)
     assert "digits-methods does not fine-tune a pretrained network" in " ".join(capsys.readouterr().err.split())
-
-
-SMALL = ["pixels=32", "epochs=1", "batch=8", "limit=16", "compile=false", "warm_up=0"]
-SMALL += ["measure_paths=2", "measure_nodes=8", "measure_degree=4"]
-
-
-def test_the_recipe_runs_on_small_files(tmp_path, deit, capsys, monkeypatch):  # noqa: F811
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("effdeg_lab.engine.finetuning.ALONG", 5)
-    write_pacs(tmp_path / "pacs", tables=True)
-    (tmp_path / "deit-tiny").symlink_to(deit.parent)
-    folders = ["--runs", str(tmp_path / "runs"), "--data", str(tmp_path), "--device", "cpu"]
-    changes = [part for change in SMALL for part in ("--set", change)]
-    command("run", "finetune-shifts", "--method", "ed", *folders, *changes)
-    command("table", "finetune-shifts", *folders[:2], *changes, "--plot", str(tmp_path / "curves.png"))
-    out = capsys.readouterr().out.replace("\n", "")
-    assert "art_painting" in out
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
-    command("run", "finetune-shifts", "--data", str(tmp_path / "pacs"), *changes, code=2)
-    assert "PACS was not found" in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.fixture
-def toy_imagenet(tmp_path, clip, monkeypatch):  # noqa: F811
-    """A folder with a tiny CLIP and two shifts, and an ImageNet of a few images in memory."""
-    (tmp_path / "clip-vit-base-patch32").symlink_to(clip)
-    draw = torch.Generator().manual_seed(0)
-    head = 10 * torch.randn(1000, 12, generator=draw)
-    monkeypatch.setattr(pretrained, "load_zero_shot_head", lambda folder, device: head)
-    for number, each in enumerate(ALL):
-        for name, is_member in (("imagenet-r", each.in_r), ("imagenet-a", each.in_a)):
-            if is_member:
-                write(tmp_path / name, each.wnid, number)
-    images = torch.randint(256, (48, 3, 32, 32), dtype=torch.uint8, generator=draw)
-    labels = torch.randint(1000, (48,), generator=draw)
-    data = Labeled(images[:32], labels[:32], images[32:], labels[32:], 1000, (0.5,) * 3, (0.5,) * 3)
-    monkeypatch.setattr(classify, "load", lambda *_: data)
-    monkeypatch.setattr("effdeg_lab.engine.finetuning.ALONG", 20)
-    return tmp_path
-
-
-def test_clip_runs_on_a_stand_in(toy_imagenet, tmp_path):
-    recipe = find_recipe("clip-finetune-b32")
-    changes = recipe.settings.parse([*SMALL, "warm_up_steps=1"])
-    runs = []
-    for method in recipe.methods:
-        settings = recipe.resolve(method, changes)
-        done = carry_out(tmp_path / "runs", settings, train, data=toy_imagenet)
-        assert done.summary["shifted"].keys() == {"imagenet-r", "imagenet-a"}
-        assert done.summary["interpolated_images"] == {"test": 16, "imagenet-r": 20, "imagenet-a": 20}
-        runs.append(replace(done.run, recipe=recipe.name))
-    ends = [run.summary["interpolated"][0] for run in runs]
-    assert ends[0] == ends[1]  # both start from the zero-shot head
-    assert runs[1].metrics[-1]["penalty"] > 0
-    results = collect(recipe, runs, changes)[0]
-    assert [each.state for each in results.methods] == ["run", "run"]
-    table = recipe.study.tables(results)[0]
-    assert table.columns[:5] == ("", "test, %", "imagenet-r, %", "imagenet-a, %", "mean of shifts, %")
-    (figure,) = recipe.study.figures(results)
-    assert figure.draw("light").axes[0].get_ylabel() == "mean accuracy under shifts, %"
 
 
 def test_what_clip_needs_is_named(tmp_path):

@@ -7,7 +7,6 @@ from toy_results import invent_run
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.pools.tracking import read_models
 
 RECIPE = find_recipe("digits-estimators")
 
@@ -67,21 +66,15 @@ def test_methods_that_a_setting_cannot_distinguish_are_shown_separately():
     assert groups.rows[1] == ("raw, on probabilities", "mixup", "12", *["1.00"] * 6)
 
 
-def test_a_pool_of_one_method_is_in_the_order_of_its_grid_and_grouped_by_the_learning_rate():
-    models = read_models(collect(RECIPE, make_pool(MODELS[:6])[::-1])[0]).drop_duplicates("model")
-    assert list(models["precise"]) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert list(models["group"]) == [f"lr = {rate}" for rate in (0.001, 0.003, 0.01) for _ in "ab"]
-
-
-def test_seeds_of_one_configuration_are_not_independent():
-    runs = [make_run(MODELS[seed % 2], 1.0 + seed, 1.0 + seed, seed) for seed in range(8)]
-    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
-    assert (verdict.word, verdict.interval) == ("not decided", None)  # two configurations cannot be resampled
-
-
 def test_the_figure_has_a_panel_for_each_setting_and_value():
     figure = RECIPE.study.figures(collect(RECIPE, make_pool(MODELS[::4]))[0])[0].draw("dark")
     titles = [axes.get_title("left") for axes in figure.axes]
     assert (len(titles), titles[1]) == (12, "4/3   ρ = 1.000")
     assert [text.get_text() for text in figure.legends[0].texts] == ["plain", "mixup", "ED, λ = 2", "ED, λ = 7"]
     assert len({each.get_marker() for each in figure.legends[0].legend_handles}) == 4
+
+
+def test_seeds_of_one_configuration_are_not_independent():
+    runs = [make_run(MODELS[seed % 2], 1.0 + seed, 1.0 + seed, seed) for seed in range(8)]
+    verdict = RECIPE.study.claim(collect(RECIPE, runs)[0])
+    assert (verdict.word, verdict.interval) == ("not decided", None)  # two configurations cannot be resampled

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from effdeg.demo import network
 from effdeg_lab.models import Decoder, ViT, make_model
 from effdeg_lab.models.vit import PatchEmbedding, encode_positions
 
@@ -39,33 +38,9 @@ def _code(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("vit-tiny", (3, 64, 32)),
-        ("resnet18", (1, 20, 12)),
-        ("mlp", (1, 8, 8)),
-    ],
-)
-def test_models_fit_the_data(name, shape):
-    model = make_model(name, shape=shape, classes=7).eval()
-    with torch.no_grad():
-        assert model(torch.rand(2, *shape)).shape == (2, 7)
-
-
-def test_parameters_are_as_many_as_counted_by_hand():
-    resnet = make_model("resnet18", shape=(3, 32, 32), classes=10)
-    assert sum(each.numel() for each in resnet.parameters()) == 11_173_962
-    width, tokens = 192, 65
-    embedding = 48 * width + width + width + tokens * width
-    attention = width * 3 * width + 3 * width + width * width + width
-    mlp = width * 4 * width + 4 * width + 4 * width * width + width
-    count = embedding + 12 * (attention + mlp + 2 * 2 * width) + 2 * width + width * 10 + 10
-    assert sum(each.numel() for each in ViT().parameters()) == count == 5_362_762
-
-
-@pytest.mark.parametrize(
     ("name", "shape", "classes", "count"),
     [
+        ("resnet18", (3, 32, 32), 10, 11_173_962),
         ("vit-s16", (3, 224, 224), 1000, 22_050_664),
         # Without the class token, then without the positions as well.
         ("vit-s16-mean", (3, 224, 224), 1000, 22_050_664 - 2 * 384),
@@ -154,14 +129,6 @@ def test_pooling_is_the_mean_over_patches_or_the_class_token():
         ViT(**SMALL, positions="fixed")
 
 
-def test_the_mlp_is_the_demonstrations_network():
-    torch.manual_seed(0)
-    made = make_model("mlp", shape=(64,), classes=10)
-    torch.manual_seed(0)
-    inputs, expected = torch.rand(5, 64, generator=torch.Generator().manual_seed(1)), network()
-    torch.testing.assert_close(made(inputs.view(5, 1, 8, 8)), expected(inputs), rtol=0, atol=0)
-
-
 @pytest.mark.usefixtures("_code")
 def test_own_models_are_given_what_they_ask_for_and_ready_ones_are_copied():
     assert make_model("own_nets:both", shape=(3, 8, 8), classes=7)(torch.rand(2, 3, 8, 8)).shape == (2, 7)
@@ -208,15 +175,6 @@ def test_the_embedding_cuts_patches_as_a_slow_loop_does(channels, size):
                 mapped = torch.stack([(one * patch).sum() for one in weight]) + bias
                 expected.append(mapped + embed.position[0, len(expected)])
         torch.testing.assert_close(tokens, torch.stack(expected), rtol=1e-12, atol=1e-12)
-
-
-def test_under_autocast_what_blocks_add_up_stays_in_bf16():
-    model, kinds = ViT(**SMALL), []
-    for module in (model.embed, *model.blocks):
-        module.register_forward_hook(lambda *given: kinds.append(given[2].dtype))
-    with torch.autocast("cpu", torch.bfloat16):
-        model(torch.rand(2, 3, 8, 8))
-    assert kinds == [torch.bfloat16] * 3
 
 
 def test_the_decoder_answers_as_a_causal_one_does_at_the_equals_sign():

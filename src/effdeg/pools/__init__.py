@@ -6,7 +6,7 @@ and by the statistics of Jiang et al. (2020) and Dziugaite et al. (2020), which 
 :meth:`Ranking.compare` tests one measure against another. :func:`pick` chooses a model without labels.
 """
 
-from effdeg.pools._choice import Choice, estimate_errors
+from effdeg.pools._choice import Choice, estimate_errors, find_variance
 from effdeg.pools._comparison import Comparison, Difference, compare
 from effdeg.pools._picking import pick
 from effdeg.pools._pool import measure_pool
@@ -33,6 +33,7 @@ __all__ = [
     "Statistic",
     "compare",
     "estimate_errors",
+    "find_variance",
     "measure_pool",
     "pick",
     "rank",

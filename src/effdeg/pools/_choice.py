@@ -236,15 +236,28 @@ def _estimate_scores(each: Array, wrong: Array | None, counts: Array) -> Array:
     labeled = counts[:, : len(wrong)]
     # A resample without any labeled example says as much about the labels as the examples themselves do.
     labeled = np.where(labeled.sum(1, keepdims=True) > 0, labeled, 1.0)
-    return estimate_errors(scores, labeled @ wrong / labeled.sum(1, keepdims=True), _find_variance(wrong))
+    return estimate_errors(scores, labeled @ wrong / labeled.sum(1, keepdims=True), find_variance(wrong))
 
 
-def _find_variance(wrong: Array) -> float:
-    """Return the variance of the error of a model among labeled examples, less what all models have in common."""
-    own = wrong - wrong.mean(1, keepdims=True)
-    labels = len(wrong)
+def find_variance(wrong: Array) -> Array:
+    """Return the variance of the error of a model on labeled examples, less what all models have in common.
+
+    Args:
+        wrong: 1 where a model is wrong: labeled examples × models, after axes of any number.
+
+    Returns:
+        The variance, in the shape of the axes before.
+
+    Example:
+        >>> import numpy as np
+        >>> from effdeg.pools import find_variance
+        >>> find_variance(np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])).round(4)
+        array([0.0347])
+    """
+    own = wrong - wrong.mean(-1, keepdims=True)
+    labels = wrong.shape[-2]
     # One more example on which a model is right and another is wrong: few labels may show no difference at all.
-    return float((own.var(0).mean() * labels + 0.25) / (labels + 1) / labels)
+    return np.asarray((own.var(-2).mean(-1) * labels + 0.25) / (labels + 1) / labels)
 
 
 def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Array:

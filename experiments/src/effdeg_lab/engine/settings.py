@@ -29,7 +29,7 @@ def _shrink_model(name: str) -> str:
     if name.startswith("vit-"):
         _, size, *rest = name.split("-")
         return "-".join(["vit", "mu16" if size.endswith("16") else "mu8", *rest])
-    return re.sub(r"^(resnet9|resnet18)(-\d+)?$", r"\1-2", name)
+    return re.sub(r"^(resnet9|resnet18)(-\d+)?$", "resnet9-2", name)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class Foreign(Settings):
     data: str = setting(
         "val5", "a folder of DIR with val-*.parquet, validation images of ImageNet", smoke=lambda _: "foreign"
     )
-    observe: int = unnamed(2000, "images of which predictions are kept", least=2, smoke=24)
+    observe: int = unnamed(2000, "images of which predictions are kept", least=2, smoke=8)
     measure_paths: int = unnamed(100, "paths of each kind", least=2, smoke=4)
-    measure_nodes: int = unnamed(64, "nodes on each path", smoke=24)
+    measure_nodes: int = unnamed(64, "nodes on each path", smoke=12)
 
     def check(self) -> None:
         """Raise ``ValueError`` if there are too few nodes for the lowest degree."""

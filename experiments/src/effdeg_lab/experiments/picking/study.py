@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
-from effdeg.pools import estimate_errors
+from effdeg.pools import estimate_errors, find_variance
 from effdeg.proxies import larger_is_better
 from effdeg_lab.core.recipe import Study, StudyFigure, all_recipes
 from effdeg_lab.core.results import Results, collect
@@ -279,7 +279,7 @@ def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
         errors, variances = np.empty(subsets.shape), np.empty((len(subsets), 1))
         for draw in range(_DRAWS):
             labeled = wrong[:, rng.choice(wrong.shape[1], count, replace=False)][subsets[draw::_DRAWS]].astype(float)
-            errors[draw::_DRAWS], variances[draw::_DRAWS, 0] = labeled.mean(2), find_variances(labeled)
+            errors[draw::_DRAWS], variances[draw::_DRAWS, 0] = labeled.mean(2), find_variance(labeled.swapaxes(1, 2))
         found[f"{count} labels"] = errors
         found[f"{count} labels + pick"] = estimate_errors(found[PICK], errors, variances)
     return found
@@ -295,17 +295,6 @@ def _average_others(pairs: Array, subsets: Array) -> Array:
 def _divide(part: Array, chance: Array) -> Array:
     """Return a part of a score as a share of what chance would give; as much as chance if that is nothing."""
     return np.where(chance > 0, part / np.maximum(chance, 1e-12), 1.0)
-
-
-def find_variances(wrong: Array) -> Array:
-    """Return the variance of the error on labeled examples as :func:`effdeg.pick` does, for several choices at once.
-
-    Args:
-        wrong: Choices × networks × labeled examples.
-    """
-    labels = wrong.shape[2]
-    own = wrong - wrong.mean(1, keepdims=True)
-    return np.asarray((own.var(2).mean(1) * labels + 0.25) / (labels + 1) / labels)
 
 
 def _standardize(values: Array) -> Array:
