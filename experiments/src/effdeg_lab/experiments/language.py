@@ -286,7 +286,8 @@ class TokenPenalty(nn.Module):
         targets = y[points.pairs.flip(1)]
         labeled = targets != IGNORED
         values = self._find_values(along, targets, labeled)
-        coefficients = fit(values.flatten(2), points.alpha, self.penalty.settings.degree)
+        fitted = self.penalty.settings
+        coefficients = fit(values.flatten(2), points.alpha, fitted.degree, damping=fitted.damping)
         degrees = effective_degree(coefficients.unflatten(2, values.shape[2:]).movedim(2, 1))  # paths × positions
         visible = mask[:, -y.shape[1] :][points.pairs].all(1)
         counted = (visible & labeled.any(1)).to(degrees.dtype)
