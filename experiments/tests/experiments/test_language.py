@@ -6,8 +6,6 @@ import math
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers")
-
 import effdeg
 from effdeg.baselines import NEFTune
 from effdeg_lab.core.recipe import find_recipe
@@ -32,6 +30,7 @@ from effdeg_lab.experiments.language import (
 from effdeg_lab.models.made_up import make_up
 from effdeg_lab.models.text import load_tokenizer
 
+pytest.importorskip("transformers")
 MODEL = "SmolLM2-135M-Instruct"
 SETTINGS = Completing(longest_prompt=6, longest=5, batch=8, tests=20, top=8)
 
@@ -141,8 +140,10 @@ def test_mixup_has_the_loss_of_both_labels(model, batch):
     (hidden, mask), shares = effdeg.baselines.mixup(model.embed(batch.tokens), torch.eye(4), alpha=1.0)
     assert torch.allclose(logits, model.encode(hidden, mask), atol=1e-6)
     share = shares.diagonal().min()
-    partners = [int(row.nonzero()[row.nonzero().flatten() != place][0]) if row[place] < 1 else place
-                for place, row in enumerate(shares)]
+    partners = [
+        int(row.nonzero()[row.nonzero().flatten() != place][0]) if row[place] < 1 else place
+        for place, row in enumerate(shares)
+    ]
     expected = share * compute_loss(logits, batch.targets) + (1 - share) * compute_loss(logits, batch.targets[partners])
     assert torch.allclose(compute_loss(logits, batch.targets) + value, expected, atol=1e-6)
     assert 0 < share < 1
@@ -205,7 +206,7 @@ def test_missing_files_say_where_they_are_published(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"webnlg was not found: expected .*webnlg/train.jsonl") as error:
         load_completions("webnlg", tmp_path)
     assert "https://github.com/ThiagoCF05/webnlg" in " ".join(error.value.__notes__)
-    with pytest.raises(ValueError, match="'scan-jmp' is not a task. Did you mean 'scan-jump'"):
+    with pytest.raises(ValueError, match=r"'scan-jmp' is not a task\. Did you mean 'scan-jump'"):
         load_completions("scan-jmp", tmp_path)
     (tmp_path / "scan").mkdir()
     for part in ("train", "test"):

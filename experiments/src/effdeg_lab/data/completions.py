@@ -49,19 +49,19 @@ def load_completions(name: str, folder: Path | None) -> Split:
 
 
 def _read(file: Path, read: Callable[[Any], tuple[str, tuple[str, ...]]]) -> Completions:
-    rows = []
+    prompts, references = list[str](), list[tuple[str, ...]]()
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            prompt, references = read(json.loads(line))
+            prompt, completions = read(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}, line {number}: {type(error).__name__}: {error}.") from error
-        if not prompt.strip() or not references or not all(map(str.strip, references)):
+        if not prompt.strip() or not completions or not all(map(str.strip, completions)):
             raise ValueError(f"{file}, line {number}: the prompt or a completion is empty.")
-        rows.append((prompt, references))
-    if not rows:
+        prompts.append(prompt)
+        references.append(completions)
+    if not prompts:
         raise ValueError(f"{file} has no examples.")
-    prompts, references = zip(*rows, strict=True)
-    return Completions(prompts, references)
+    return Completions(tuple(prompts), tuple(references))
 
 
 def _read_webnlg(row: Any) -> tuple[str, tuple[str, ...]]:

@@ -64,7 +64,7 @@ class Completing(Settings):
     weight_decay: float = setting(0.0, "of matrices", least=0)
     longest_prompt: int = setting(112, "tokens of a prompt; longer ones lose their beginning", least=2, smoke=24)
     longest: int = setting(72, "tokens of a completion; longer ones are cut off", least=2, smoke=12)
-    weight: float = setting(1.0, "of the penalty (λ)", least=0)
+    weight: float = setting(5.0, "of the penalty (λ)", least=0)
     alpha: float = setting(1.0, "mixup's α", above=0)
     noise: float = setting(5.0, "NEFTune's α", above=0)
     nodes: int = setting(4, "nodes on each path (r)", least=3)
@@ -156,8 +156,9 @@ def choose_splits(splits: Mapping[str, Completions], settings: Completing) -> di
 
 def _take(texts: Completions, start: int, stop: int | None) -> Completions:
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[start:stop].tolist()
-    prompts, references = ([given[place] for place in order] for given in (texts.prompts, texts.references))
-    return Completions(tuple(prompts), tuple(references))
+    return Completions(
+        tuple(texts.prompts[place] for place in order), tuple(texts.references[place] for place in order)
+    )
 
 
 class Completer(nn.Module):
@@ -281,14 +282,15 @@ class TokenPenalty(nn.Module):
         logits = run(*points.append_to(x))
         count = len(points.pairs)
         ends = logits[points.pairs.flip(1)].detach()  # the second example of a pair first: α = 0 there
-        inner = logits[len(y) :].unflatten(0, (count, -1))
+        inner = logits[len(y) :].view(count, -1, *logits.shape[1:])
         along = torch.cat([ends[:, :1], inner, ends[:, 1:]], dim=1).float()  # paths × nodes × positions × vocabulary
         targets = y[points.pairs.flip(1)]
         labeled = targets != IGNORED
         values = self._find_values(along, targets, labeled)
         fitted = self.penalty.settings
         coefficients = fit(values.flatten(2), points.alpha, fitted.degree, damping=fitted.damping)
-        degrees = effective_degree(coefficients.unflatten(2, values.shape[2:]).movedim(2, 1))  # paths × positions
+        by_position = coefficients.view(count, -1, *values.shape[2:]).movedim(2, 1)
+        degrees = effective_degree(by_position)  # paths × positions
         visible = mask[:, -y.shape[1] :][points.pairs].all(1)
         counted = (visible & labeled.any(1)).to(degrees.dtype)
         return logits[: len(y)], (degrees * counted).sum() / counted.sum().clamp(min=1)
@@ -399,7 +401,7 @@ def evaluating(model: Completer, settings: Completing) -> Iterator[None]:
 def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -> float:
     """Return the loss per token of completions, at most three for each test prompt that there may be."""
     total, tokens = 0.0, 0
-    parts = (each[: 3 * settings.tests].split(_CHUNK) for each in (sequences.tokens, sequences.targets))
+    parts = (torch.split(each[: 3 * settings.tests], _CHUNK) for each in (sequences.tokens, sequences.targets))
     with evaluating(model, settings):
         for given, targets in zip(*parts, strict=True):
             count = int((targets != IGNORED).sum())
@@ -428,9 +430,7 @@ def test(model: Completer, tokenizer: Any, splits: Mapping[str, Sequences], sett
     return found
 
 
-def score(
-    model: Completer, tokenizer: Any, sequences: Sequences, name: str, settings: Completing
-) -> dict[str, float]:
+def score(model: Completer, tokenizer: Any, sequences: Sequences, name: str, settings: Completing) -> dict[str, float]:
     """Complete prompts, each token the most likely one; return the share that is right, and BLEU if it is installed."""
     ids, mask = sequences.prompts(settings.decoded).unbind(1)
     options = {"max_new_tokens": settings.longest, "do_sample": False, "pad_token_id": tokenizer.pad_token_id}
@@ -477,7 +477,7 @@ def observe_prompts(
     model: Completer, splits: Mapping[str, Sequences], name: str, settings: Completing
 ) -> dict[str, Any]:
     """Observe a model on prompts and on copies of which a tenth of the tokens is replaced, as ``effdeg.pick`` does."""
-    known = splits["train"].targets[:, 0].unique()
+    known = torch.unique(splits["train"].targets[:, 0])
     given = splits[name]
     chosen = draw(len(given.texts), settings.observe).to(known.device)
     inputs = given.prompts()[chosen]
@@ -514,7 +514,10 @@ class CompletionStudy(Study):
         found = results.difference(results.find("ed"), key=key)
         if found is None:
             return Verdict("not decided")
-        interval = found.interval and tuple(sorted(sign * end for end in found.interval))
+        interval = None
+        if found.interval:
+            low, high = sorted(sign * end for end in found.interval)
+            interval = (low, high)
         quantity = f"ED against plain{', ' if results.point else ''}{results.point}, {what}"
         return judge(quantity, sign * found.value, interval, found.reason, above=0.0)
 
@@ -573,7 +576,8 @@ def _format(each: MethodRuns, key: str, digits: int, scale: float = 1.0) -> str:
     return f"{scale * spread.mean:.{digits}f}{deviation}"
 
 
-_WEIGHTS = (0.1, 1.0, 10.0)
+# Of the degree, a mean over 65 outputs, and of R-Drop's divergence, a sum over the vocabulary.
+_DEGREE_WEIGHTS, _DIVERGENCE_WEIGHTS = (1.0, 5.0, 25.0), (0.1, 0.5, 2.5)
 
 
 def make_methods(steps: int, rates: tuple[float, ...]) -> tuple[Method, ...]:
@@ -584,9 +588,14 @@ def make_methods(steps: int, rates: tuple[float, ...]) -> tuple[Method, ...]:
         Method("plain", "Plain", {"regularizer": "plain", "steps": steps}, tune={"lr": rates}),
         Method("neftune", "NEFTune", {"regularizer": "neftune", "steps": steps}, tune={"noise": (5.0, 10.0, 15.0)}),
         Method("mixup", "Embedding mixup", {"regularizer": "mixup", "steps": steps}, tune={"alpha": (0.1, 0.4, 1.0)}),
-        Method("rdrop", "R-Drop", {"regularizer": "rdrop", "steps": half}, tune={"weight": _WEIGHTS}),
-        Method("ed", "ED", {"regularizer": "ed", "steps": half}, tune={"weight": _WEIGHTS}),
-        Method("ed-self", "ED, own ends", own_ends, tune={"weight": _WEIGHTS}),
+        Method(
+            "rdrop",
+            "R-Drop",
+            {"regularizer": "rdrop", "weight": 0.5, "steps": half},
+            tune={"weight": _DIVERGENCE_WEIGHTS},
+        ),
+        Method("ed", "ED", {"regularizer": "ed", "steps": half}, tune={"weight": _DEGREE_WEIGHTS}),
+        Method("ed-self", "ED, own ends", own_ends, tune={"weight": _DEGREE_WEIGHTS}),
     )
 
 
@@ -600,7 +609,7 @@ def draw_finetuning(draws: Draws) -> dict[str, Any]:
         "lr": draws.log_uniform(1e-4, 3e-3) if rank else draws.log_uniform(1e-5, 1e-3),
         "steps": draws.choice(100, 200, 400, 800),
         "weight_decay": draws.choice(0.0, 0.1),
-        "weight": draws.log_uniform(0.1, 10.0),
+        "weight": draws.log_uniform(1.0, 30.0) if regularizer == "ed" else draws.log_uniform(0.1, 3.0),
     }
 
 
