@@ -72,8 +72,11 @@ def test_all_recipes_are_found_in_the_order_of_the_paper():
     )
     tiny = ["tiny-imagenet-vit", "tiny-imagenet-vit-strong"]
     games = [f"procgen-{name}" for name in ("dodgeball", "fruitbot", "jumper", "starpilot")]
-    pools = [f"picking-{name}" for name in ("cifar10", "foreign", "mnist", "mrpc", "pacs", "rte", "tiny-imagenet")]
-    last = ["estimator", "finetune-shifts", "finetune-shifts-cifar10", "path-degrees", *pools, *tiny]
+    pools = [f"picking-{name}" for name in ("cifar10", "foreign", "mnist", "mrpc", "pacs", "rte")]
+    pools += ["picking-tiny-imagenet", "picking-webnlg"]
+    last = ["estimator", "finetune-shifts", "finetune-shifts-cifar10"]
+    last += [f"language-{name}" for name in ("scan", "scan-lora", "webnlg", "webnlg-lora")]
+    last += ["path-degrees", *pools, *tiny]
     expected = [*in_paper, "grokking", *games, "cifar10-vit-pool", *others.split(), *last]
     assert list(all_recipes()) == expected
     for name, recipe in all_recipes().items():
