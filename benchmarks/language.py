@@ -74,7 +74,8 @@ def _make_step(name: str, batch: int, length: int) -> Callable[[], object]:
             return outputs.loss + degree  # type: ignore[no-any-return]
         if name == "rdrop":
             outputs, value, twice = divergence(model, given, targets)
-            return cross_entropy(outputs.logits.flatten(0, 1), twice.flatten()) + 0.5 * value
+            loss: Tensor = cross_entropy(outputs.logits.flatten(0, 1), twice.flatten()) + 0.5 * value
+            return loss
         if name == "neftune":
             return noise(model, {**given, "labels": labels})[0].loss  # type: ignore[no-any-return]
         return model(**given, labels=labels).loss  # type: ignore[no-any-return]

@@ -64,7 +64,7 @@ class Completing(Settings):
     lr: float = setting(1e-4, "the highest learning rate, from which it falls linearly to 0", above=0)
     weight_decay: float = setting(0.0, "of matrices", least=0)
     longest_prompt: int = setting(112, "tokens of a prompt; longer ones lose their beginning", least=2, smoke=24)
-    longest: int = setting(72, "tokens of a completion; longer ones are cut off", least=2, smoke=12)
+    longest: int = setting(73, "tokens of a completion; longer ones are cut off", least=2, smoke=12)
     weight: float = setting(5.0, "of the penalty (λ)", least=0)
     alpha: float = setting(1.0, "mixup's α", above=0)
     noise: float = setting(5.0, "NEFTune's α", above=0)
@@ -309,7 +309,8 @@ class TokenPenalty(nn.Module):
         if not self._anchored:
             return values
         hot = pad((tokens[:, None] == targets[..., None]).to(values.dtype), (0, 1))
-        first, last = torch.where(labeled[..., None], hot, values[:, [0, -1]]).unbind(1)
+        own = torch.stack([values[:, 0], values[:, -1]], dim=1)
+        first, last = torch.where(labeled[..., None], hot, own).unbind(1)
         return torch.cat([first[:, None], values[:, 1:-1], last[:, None]], dim=1)
 
 
@@ -639,7 +640,7 @@ SCAN_RECIPE = replace(
     title="Fine-tuning a language model on SCAN",
     expects="ED is ahead of plain training where commands combine known words in new ways.",
     cost="about 10 s per run on one H200 (estimated)",
-    settings=Completing(data="scan-jump", batch=64, longest_prompt=16, longest=52),
+    settings=Completing(data="scan-jump", batch=64, longest_prompt=16, longest=49),
     methods=make_methods(600, (3e-5, 1e-4, 3e-4)),
     departs=f"All training commands of a split. {_SETUP.format(tuned='500 held-out commands of the split jump')}",
     grid={"data": tuple(f"scan-{split}" for split in SCAN)},
