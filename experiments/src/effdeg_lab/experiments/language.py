@@ -529,7 +529,8 @@ class CompletionStudy(Study):
 
     def headline(self, run: Run) -> str:
         """Return the loss, and what the model writes."""
-        exact = f", {run.value('test_exact'):.1%} exact" if run.settings["data"].startswith("scan") else ""
+        right = run.value("test_exact")
+        exact = "" if math.isnan(right) or run.settings["data"] == "webnlg" else f", {right:.1%} exact"
         return f"loss {run.value('test_loss'):.3f} per token{exact}"
 
     def _list_scores(self, results: Results) -> Table:
