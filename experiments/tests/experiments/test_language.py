@@ -221,3 +221,11 @@ def test_r_drop_and_ed_take_half_the_steps_of_the_others():
     assert steps == {"plain": 800, "neftune": 800, "mixup": 800, "rdrop": 400, "ed": 400, "ed-self": 400}
     assert len(find_recipe("picking-webnlg").search) == 40
     assert math.prod(map(len, find_recipe("language-scan").grid.values())) == 3
+
+
+def test_a_prompt_without_completions_is_left_out(tmp_path):
+    (tmp_path / "webnlg").mkdir()
+    rows = [{"input": "a", "targets": ["b"]}, {"input": "c", "targets": []}]
+    for split in ("train", "dev", "test-seen", "test-unseen"):
+        (tmp_path / "webnlg" / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert load_completions("webnlg", tmp_path)["dev"] == Completions(("a\ntext:",), ((" b",),))

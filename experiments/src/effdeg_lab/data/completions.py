@@ -50,12 +50,14 @@ def load_completions(name: str, folder: Path | None) -> Split:
 
 def _read(file: Path, read: Callable[[Any], tuple[str, tuple[str, ...]]]) -> Completions:
     prompts, references = list[str](), list[tuple[str, ...]]()
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
         try:
             prompt, completions = read(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}, line {number}: {type(error).__name__}: {error}.") from error
-        if not prompt.strip() or not completions or not all(map(str.strip, completions)):
+        if not completions:  # WebNLG has a set of triples without any text
+            continue
+        if not prompt.strip() or not all(map(str.strip, completions)):
             raise ValueError(f"{file}, line {number}: the prompt or a completion is empty.")
         prompts.append(prompt)
         references.append(completions)
