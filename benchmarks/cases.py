@@ -17,6 +17,7 @@ from benchmarks import (
     engine,
     imagenet,
     kernels,
+    language,
     reinforcement,
     speedups,
     streaming,
@@ -192,6 +193,7 @@ ON_CPU: list[Case] = [
     conditioning,
     damping,
     engine.engine_move,
+    *language.CASES,
     imagenet.imagenet_throughput,
     streaming.decoding_speed,
 ]
@@ -200,6 +202,7 @@ _GPU_CASES: tuple[Sequence[Case], ...] = (
     comparisons.CASES,
     engine.CASES,
     kernels.CASES,
+    language.CASES,
     speedups.CASES,
     [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
     [attention.attention_kernels],

@@ -138,3 +138,14 @@ def test_values_are_fitted_path_by_path_and_in_parts_with_the_same_result(monkey
     torch.testing.assert_close(parts.per_path_normalized, whole.per_path_normalized)
     torch.testing.assert_close(parts.spectrum, whole.spectrum)
     assert (parts.residual, parts.confidence) == pytest.approx((whole.residual, whole.confidence))
+
+
+def test_batches_hold_few_logits_unless_their_size_is_given(monkeypatch):
+    model, sizes = language_model(), []
+    monkeypatch.setattr(_path_runner, "MOST_LOGITS", 5 * VOCABULARY)
+    model.register_forward_hook(lambda _, __, returned: sizes.append(len(returned.logits)))
+    few = effdeg.measure(model, prompts(), **SETTINGS)
+    assert max(sizes[-10:]) <= 5
+    many = effdeg.measure(model, prompts(), batch_size=50, **SETTINGS)
+    assert sizes[-1] > 5
+    torch.testing.assert_close(few.per_path, many.per_path)

@@ -16,6 +16,7 @@ class LanguageModel:
     last_only: Mapping[str, Any] = field(default_factory=dict)  # of a call for the last position's logits alone
     takes_positions: bool = False  # whether it takes ``position_ids``
     padding: int = 0  # the token that fills up shorter sequences
+    vocabulary: int = 1  # how many tokens there are
 
 
 @dataclass(frozen=True)

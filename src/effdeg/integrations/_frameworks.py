@@ -37,6 +37,7 @@ def describe_language_model(module: Any) -> LanguageModel | None:
         takes_positions="position_ids" in known,
         # A model may have several tokens that end a text.
         padding=next((token for token in padding if isinstance(token, int) and token >= 0), 0),
+        vocabulary=getattr(config, "vocab_size", None) or 1,
     )
 
 

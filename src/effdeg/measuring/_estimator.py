@@ -28,7 +28,7 @@ from effdeg.measuring._measurement import Measurement
 from effdeg.measuring._path_runner import DrawnPaths, open_path_runner, read_and_draw, split_rows
 from effdeg.measuring._record import Settings
 
-FITTED_AT_ONCE = 2**23
+FITTED_AT_ONCE = 2**21
 """Numbers that are fitted at once, which bounds the memory of a fit: more outputs are fitted in parts."""
 
 FEWEST_PATHS = 4 * BLOCK

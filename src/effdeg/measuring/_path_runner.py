@@ -47,6 +47,9 @@ Reduce = Callable[[Tensor, Tensor], Tensor]
 MOST_KEPT = 2**25
 """Numbers that are kept until they are fitted: those of 16 paths of 200 nodes with 10,000 outputs."""
 
+MOST_LOGITS = 2**23
+"""Logits of a batch of a language model, unless a batch size is given: the rest of the model needs less memory."""
+
 
 @dataclass(frozen=True)
 class DrawnPaths:
@@ -103,6 +106,8 @@ class PathRunner:
         self._partners = None if partners is None else Partners(partners, len(examples), self._read_item, option)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
+        if batch_size is None and self._language is not None:
+            self._batches.size = max(1, min(self._batches.size, MOST_LOGITS // self._language.vocabulary))
         self.drawn = drawn
         self.model = model_name(runner.model)
         self._dtype = ""
@@ -246,22 +251,26 @@ class PathRunner:
     def _reduce(self, run: Callable[[slice], Tree], reduce: Reduce, nodes: Tensor, paths: int) -> list[Tensor]:
         """Run batches of points, and reduce what was kept of whole paths as soon as it is large."""
         count = nodes.shape[-1]
-        waiting: list[Tensor] = []
+        kept: Tensor | None = None  # of as many paths as are reduced at once, in memory that is used again
         reduced: list[Tensor] = []
-        first = 0
+        first = 0  # of the paths in it
 
         def run_part(part: slice) -> None:
-            nonlocal waiting, first
-            kept = [*waiting, run(part)]
-            last = part.stop // count
-            done = part.stop == paths * count
-            if done or (last > first and sum(each.numel() for each in kept) >= MOST_KEPT):
-                values = concatenate(kept)
-                whole = (last - first) * count
-                alpha = nodes if nodes.dim() == 1 else nodes[first:last]
-                reduced.append(reduce(values[:whole].unflatten(0, (-1, count)), alpha))
-                kept, first = [values[whole:].clone()], last
-            waiting = kept
+            nonlocal kept, first
+            values: Any = run(part)
+            if kept is None:
+                most = min(paths, max(1, MOST_KEPT // (count * values[0].numel())))
+                kept = values.new_empty(most * count, *values.shape[1:])
+            start = max(part.start, first * count)  # a batch is run again if memory ran out after some of its paths
+            while start < part.stop:
+                last = min(paths, first + len(kept) // count)
+                stop = min(part.stop, last * count)
+                kept[start - first * count : stop - first * count] = values[start - part.start : stop - part.start]
+                if stop == last * count:
+                    whole = kept[: (last - first) * count].unflatten(0, (-1, count))
+                    reduced.append(reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last]))
+                    first = last
+                start = stop
 
         self._batches.run(run_part, paths * count)
         return reduced

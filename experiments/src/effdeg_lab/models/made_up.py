@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP
+from effdeg_lab.data.completions import SCAN
 from effdeg_lab.data.image_sets import CIFAR10N
 from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
@@ -29,6 +30,8 @@ from effdeg_lab.models.pretrained import keep_zero_shot_head
 from effdeg_lab.models.text import quiet_transformers
 
 _TRAIN, _TEST = 400, 40
+_COLORS = ("red", "green", "blue", "black", "white", "brown", "gray", "pink")
+_ACTIONS = ("jump", "walk", "run", "look")
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "it", "rains", "shines", "."]
 Rows = Mapping[str, Sequence[tuple[int, int, bytes]]]
 """The label, the number and the bytes of every image, by split."""
@@ -198,6 +201,51 @@ def write_text_model(folder: Path) -> None:
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
+def write_language_model(folder: Path) -> None:
+    """Write a tiny Llama and its tokenizer, which knows the words of the made-up tasks."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<eos>", "<unk>", "text:", "actions:", *_COLORS, *_ACTIONS, "is", "twice", "and", "."]
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    tokens = {"vocab_size": len(words), "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None}
+    config = transformers.LlamaConfig(**sizes, **tokens, max_position_embeddings=64, tie_word_embeddings=True)
+    with quiet_transformers():
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+        transformers.LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def _write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def write_webnlg(folder: Path) -> None:
+    """Write sets of triples of two colors, and two texts for each; unseen ones have other colors."""
+    pairs = [(one, other) for one in _COLORS for other in _COLORS]
+    for split, start, step in (("train", 0, 1), ("dev", 0, 3), ("test-seen", 1, 3), ("test-unseen", 2, 3)):
+        rows = []
+        for one, other in pairs[start::step]:
+            targets = [f"{one} is {other} .", f"{other} and {one} ."]
+            rows.append({"input": f"{one} | is | {other}", "targets": targets, "category": split, "triples": 1})
+        _write_rows(folder / "webnlg" / f"{split}.jsonl", rows)
+
+
+def write_scan(folder: Path) -> None:
+    """Write commands of one or two words, and their actions; the last ones are to test on."""
+    commands = [(one, other) for one in _ACTIONS for other in (*_ACTIONS, "twice")]
+    rows = [
+        {"input": f"{one} {other}", "target": f"I_{one.upper()} I_{(one if other == 'twice' else other).upper()}"}
+        for one, other in commands
+    ]
+    for split in SCAN:
+        _write_rows(folder / "scan" / f"{split}-train.jsonl", rows * 3)
+        _write_rows(folder / "scan" / f"{split}-test.jsonl", rows[-8:])
+
+
 def write_deit(file: Path) -> None:
     """Write DeiT-Tiny of random weights, with timm's names."""
     from safetensors.torch import save_file
@@ -331,6 +379,9 @@ _MAKERS: Mapping[str, Callable[[Path], None]] = {
     "pacs": lambda folder: write_pacs(folder / "pacs", tables=True, count=12),
     **{name: partial(write_glue, name=name) for name in LAYOUTS},
     "all-MiniLM-L6-v2": lambda folder: write_text_model(folder / "all-MiniLM-L6-v2"),
+    "SmolLM2-135M-Instruct": lambda folder: write_language_model(folder / "SmolLM2-135M-Instruct"),
+    "webnlg": write_webnlg,
+    **{f"scan-{split}": write_scan for split in SCAN},
     "deit-tiny": lambda folder: write_deit(folder / PRETRAINED["deit-tiny"].place),
     **{name: partial(_make_clip, name=name) for name in ("clip-b32", "clip-b16")},
 }

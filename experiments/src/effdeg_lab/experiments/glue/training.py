@@ -36,6 +36,7 @@ _MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
 _DROPPED = 0.1
+_OWNERS = {"all-": "sentence-transformers", "SmolLM2": "HuggingFaceTB", "gemma": "google"}
 _OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
 
@@ -183,7 +184,8 @@ def find_folder(name: str, data: Path | None) -> Path:
     """Find the folder of a model: within the data folder, or by its path."""
     places = [*([data / name, data / "models" / name] if data else []), Path(name)]
     found = next((place for place in places if place.is_dir()), None)
-    source = f"sentence-transformers/{name} {HUB}" if name.startswith("all-") else ""
+    owner = next((owner for start, owner in _OWNERS.items() if name.startswith(start)), None)
+    source = "" if owner is None else f"{owner}/{name} {HUB}"
     with explain_missing(name, data, source):
         if found is None:
             raise FileNotFoundError(
