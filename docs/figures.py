@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import moving
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -163,7 +164,7 @@ OWN: dict[str, Callable[[str], Figure]] = {
 
 def list_names() -> list[str]:
     """List all figures."""
-    return [*OWN, *STUDIES, "demo"]
+    return [*OWN, *STUDIES, "demo", "training-paths"]
 
 
 def draw(names: Iterable[str]) -> None:
@@ -171,6 +172,9 @@ def draw(names: Iterable[str]) -> None:
     for name in names:
         if name == "demo":
             draw_demo()
+            continue
+        if name == "training-paths":
+            moving.draw(FIGURES)
             continue
         for theme in THEMES:
             if name in OWN:
