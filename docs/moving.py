@@ -46,7 +46,9 @@ def follow(model: nn.Module) -> tuple[Tensor, float]:
     points = torch.stack([torch.lerp(ends[one], ends[two], alpha[:, None]) for one, two in pairs])
     values = model.double()(points.flatten(0, 1)).softmax(1).unflatten(0, points.shape[:2])
     degrees = [effective_degree(fit(path, alpha, 20)).item() for path in values]
-    return torch.stack([path[:, labels[two]] for path, (_, two) in zip(values, pairs, strict=True)]), sum(degrees) / PATHS
+    return torch.stack([path[:, labels[two]] for path, (_, two) in zip(values, pairs, strict=True)]), sum(
+        degrees
+    ) / PATHS
 
 
 def write_svg(frames: dict[str, list[tuple[Tensor, float]]], colors: Theme) -> str:
@@ -70,9 +72,7 @@ def write_svg(frames: dict[str, list[tuple[Tensor, float]]], colors: Theme) -> s
             )
         last = " class='last'" if index == len(STEPS) - 1 else ""
         groups.append(f'<g{last} style="animation-delay:{index * SECONDS:.2f}s">{"".join(parts)}</g>')
-    boxes = "".join(
-        f'<rect x="{10 + 220 * panel}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}"/>' for panel in range(3)
-    )
+    boxes = "".join(f'<rect x="{10 + 220 * panel}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}"/>' for panel in range(3))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 660 250" font-family="system-ui, sans-serif" \
 font-size="20" fill="{colors.ink}">
 <style>

@@ -20,7 +20,6 @@ from records import (
     merge,
     read_cases,
     read_runs,
-    shorten,
     write_table,
 )
 

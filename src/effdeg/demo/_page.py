@@ -32,6 +32,7 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> None:
     write_atomically(folder / "digits.npy", dump(lambda stream: np.save(stream, images)))
     make_folder(folder / "networks", "the networks")
     for name, model in pool.choice.models.items():
+        assert isinstance(model, torch.nn.Module)
         write_atomically(folder / "networks" / f"{name}.pt", dump(partial(torch.save, model.state_dict())))
     write_json(folder / "demo.json", outcome.to_dict())
     template = files("effdeg.demo").joinpath("page.html.j2").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def pick_command(folder: Path, program: str) -> str:
 
 def plot_check(pool: Pool, *, theme: str) -> Figure:
     """Draw the held-out accuracy of each network against the score of the pick and against the effective degree."""
-    with open_figure(theme, (6.5, 3.2)) as (colors, figure):
+    with open_figure(theme, (5, 2.8)) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True)
         for name, score in pool.scores.items():
             color = _colors(colors)[name.partition("-")[0]]
@@ -67,7 +68,7 @@ def plot_check(pool: Pool, *, theme: str) -> Figure:
 def plot_penalty(outcome: Outcome, *, theme: str) -> Figure:
     """Draw what mixup and the penalty change: a thin line per seed, and the means."""
     titles = {"accuracy": "held-out accuracy, %", "loss": "held-out loss", "degree": "effective degree"}
-    with open_figure(theme, (6.5, 3.2)) as (colors, figure):
+    with open_figure(theme, (5.4, 2.6)) as (colors, figure):
         for axes, (score, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
             scale = 100 if score == "accuracy" else 1
             for pool in outcome.pools:
