@@ -1,20 +1,24 @@
 import pytest
 
-from effdeg.demo._experiment import Difference, Outcome, Pool, Score
+from effdeg.demo._experiment import DigitsPool, NetworkScore, Outcome, SeedDifference
 from effdeg.pools import Choice
 
 
 def test_a_difference_and_what_it_means():
-    assert Difference(1.0, 0.75, 1.25).describe(" points") == "+1.00 points (95% interval +0.75 to +1.25)"
-    assert Difference(-0.5, -1.5, 0.5).describe() == "−0.50 (95% interval −1.50 to +0.50, not significant)"
+    assert SeedDifference(1.0, 0.75, 1.25).describe(" points") == "+1.00 points (95% interval +0.75 to +1.25)"
+    assert SeedDifference(-0.5, -1.5, 0.5).describe() == "−0.50 (95% interval −1.50 to +0.50, not significant)"
 
 
 def make_pool(change):
     """Return a pool in which ED has ``change`` more points than plain training, at two learning rates."""
-    scores = {"plain-0.1": Score(0.7, 1.0, 2.0), "plain-1": Score(0.5, 1.4, 2.4), "mixup-1": Score(0.6, 1.0, 1.0)}
-    scores |= {f"ED-{rate}": Score(0.6 + change / 100, 0.9, 1.2) for rate in ("0.1", "1")}
+    scores = {
+        "plain-0.1": NetworkScore(0.7, 1.0, 2.0),
+        "plain-1": NetworkScore(0.5, 1.4, 2.4),
+        "mixup-1": NetworkScore(0.6, 1.0, 1.0),
+    }
+    scores |= {f"ED-{rate}": NetworkScore(0.6 + change / 100, 0.9, 1.2) for rate in ("0.1", "1")}
     order = {name: float(rank) for rank, name in enumerate(scores)}
-    return Pool(None, Choice({}, order, {}, (), {}, {}, ()), len(scores), scores)
+    return DigitsPool(None, Choice({}, order, {}, (), {}, {}, ()), len(scores), scores)
 
 
 def test_scores_are_averaged_over_rates_and_compared_seed_by_seed():

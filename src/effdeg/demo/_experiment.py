@@ -24,7 +24,7 @@ Report = Callable[[str], object]
 """Called at the beginning of every stage with a description of it."""
 
 
-class Score(NamedTuple):
+class NetworkScore(NamedTuple):
     """The accuracy and loss of a network on held-out digits, and its effective degree on digits without labels."""
 
     accuracy: float
@@ -33,7 +33,7 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Difference:
+class SeedDifference:
     """The mean of differences, seed by seed, and its 95% interval."""
 
     mean: float
@@ -48,42 +48,42 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Pool:
+class DigitsPool:
     """Networks trained on the same few labels, which one is picked, and how good each is."""
 
     digits: Digits
     choice: effdeg.Choice
     fitted: int
-    scores: dict[str, Score]
+    scores: dict[str, NetworkScore]
 
     def accuracies(self) -> tuple[float, float, float]:
         """Return the held-out accuracy of a random network (the mean), of the one that was picked, and of the best."""
         values = [score.accuracy for score in self.scores.values()]
         return fmean(values), self.scores[self.choice.best].accuracy, max(values)
 
-    def average(self, method: str) -> Score:
+    def average(self, method: str) -> NetworkScore:
         """Average the scores of a method over its learning rates."""
         scores = [score for name, score in self.scores.items() if name.startswith(f"{method}-")]
-        return Score(*map(fmean, zip(*scores, strict=True)))
+        return NetworkScore(*map(fmean, zip(*scores, strict=True)))
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A pool for each seed, which determines the split of the digits and the initial weights. The first is shown."""
 
-    pools: list[Pool]
+    pools: list[DigitsPool]
 
-    def average(self, method: str) -> Score:
+    def average(self, method: str) -> NetworkScore:
         """Average the scores of a method over seeds and learning rates."""
-        return Score(*map(fmean, zip(*(pool.average(method) for pool in self.pools), strict=True)))
+        return NetworkScore(*map(fmean, zip(*(pool.average(method) for pool in self.pools), strict=True)))
 
-    def difference(self, method: str, other: str, score: str) -> Difference:
+    def difference(self, method: str, other: str, score: str) -> SeedDifference:
         """Return how much more one method has than another, seed by seed; an accuracy in points."""
         scale = 100 if score == "accuracy" else 1
         pairs = [[getattr(pool.average(each), score) for each in (method, other)] for pool in self.pools]
         values = scale * torch.tensor([one - two for one, two in pairs], dtype=torch.float64)
         mean, stderr = mean_and_stderr(values)
-        return Difference(mean, *interval(mean, stderr, count=len(values), level=0.95))
+        return SeedDifference(mean, *interval(mean, stderr, count=len(values), level=0.95))
 
     def describe_pick(self) -> list[str]:
         """Describe in sentences which network was picked, and how good the picks are."""
@@ -120,7 +120,7 @@ class Outcome:
             for pool in self.pools
         ]
         differences = {
-            f"ED - {other}": {score: asdict(self.difference("ED", other, score)) for score in Score._fields}
+            f"ED - {other}": {score: asdict(self.difference("ED", other, score)) for score in NetworkScore._fields}
             for other in ("plain", "mixup")
         }
         return {
@@ -138,7 +138,7 @@ def run(*, seed: int, report: Report) -> Outcome:
     return Outcome([_make_pool(each, report) for each in range(seed, seed + SEEDS)])
 
 
-def _make_pool(seed: int, report: Report) -> Pool:
+def _make_pool(seed: int, report: Report) -> DigitsPool:
     digits = load_digits(per_class=PER_CLASS, seed=seed)
     models = {}
     for method in METHODS:
@@ -148,7 +148,7 @@ def _make_pool(seed: int, report: Report) -> Pool:
     report(f"seed {seed}: picking one of {len(models)} networks")
     choice = effdeg.pick(models, digits.pool.view(-1, 1, 8, 8), seed=seed, progress=False)
     fitted = sum(bool((model(digits.labeled).argmax(1) == digits.labels).all()) for model in models.values())
-    return Pool(digits, choice, fitted, {name: _score(model, digits) for name, model in models.items()})
+    return DigitsPool(digits, choice, fitted, {name: _score(model, digits) for name, model in models.items()})
 
 
 def _train(digits: Digits, name: str, rate: float, seed: int) -> nn.Module:
@@ -170,9 +170,9 @@ def _train(digits: Digits, name: str, rate: float, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _score(model: nn.Module, digits: Digits) -> Score:
+def _score(model: nn.Module, digits: Digits) -> NetworkScore:
     logits, labels = model(digits.held_out), digits.held_out_labels
-    return Score(
+    return NetworkScore(
         accuracy=float((logits.argmax(1) == labels).float().mean()),
         loss=float(cross_entropy(logits, labels)),
         degree=effdeg.measure(model, digits.pool, paths=96, nodes=80).value,

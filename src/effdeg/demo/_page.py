@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import effdeg
 from effdeg._utils.files import dump, make_folder, write_atomically, write_figure, write_json
 from effdeg._utils.pages import render_html
-from effdeg.demo._experiment import METHODS, Outcome, Pool
+from effdeg.demo._experiment import METHODS, DigitsPool, Outcome
 from effdeg.plots import THEMES, Theme, open_figure, plot_choice, plot_method
 
 
@@ -45,7 +45,7 @@ def pick_command(folder: Path, program: str) -> str:
     return f"{program} pick effdeg.demo:network --weights {folder / 'networks'} --data {folder / 'digits.npy'}"
 
 
-def plot_check(pool: Pool, *, theme: str) -> Figure:
+def plot_check(pool: DigitsPool, *, theme: str) -> Figure:
     """Draw the held-out accuracy of each network against the score of the pick and against the effective degree."""
     with open_figure(theme, (5, 2.8)) as (colors, figure):
         left, right = figure.subplots(1, 2, sharey=True)
