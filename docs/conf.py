@@ -20,6 +20,7 @@ release = effdeg.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
@@ -40,6 +41,7 @@ nitpick_ignore_regex = [
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4  # links to headings are written as GitHub's
 
+autosummary_generate = False  # tables only, see site_pages.add_summary
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "fully-qualified"  # the short form leaves tildes where a type has strings

@@ -5,14 +5,16 @@ import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import moving
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from records import RESULTS, find_pool, find_results, keep_fitted, read_runs
 from tables import MEASURES, POOLS, choose
 
-from effdeg.demo._experiments import apply_penalty, select_network
-from effdeg.demo._page import plot_penalty
+import effdeg
+from effdeg.demo._experiment import run
+from effdeg.demo._page import plot_check, plot_penalty
 from effdeg.functional import chebyshev_nodes, effective_degree, fit
 from effdeg.io import write_json
 from effdeg.plots import THEMES, open_figure, plot_method
@@ -162,7 +164,7 @@ OWN: dict[str, Callable[[str], Figure]] = {
 
 def list_names() -> list[str]:
     """List all figures."""
-    return [*OWN, *STUDIES, "demo"]
+    return [*OWN, *STUDIES, "demo", "training-paths"]
 
 
 def draw(names: Iterable[str]) -> None:
@@ -170,6 +172,9 @@ def draw(names: Iterable[str]) -> None:
     for name in names:
         if name == "demo":
             draw_demo()
+            continue
+        if name == "training-paths":
+            moving.draw(FIGURES)
             continue
         for theme in THEMES:
             if name in OWN:
@@ -183,11 +188,12 @@ def draw(names: Iterable[str]) -> None:
 
 
 def draw_demo() -> None:
-    """Train the demo's networks, and draw the method and what the penalty does to them."""
-    selection, effect = select_network(seed=0, report=print), apply_penalty(seed=0, report=print)
-    write_json(RESULTS / "demo" / "contest.json", effect.to_dict())
+    """Run the demo's experiment, keep its numbers, and draw the method, the pick's check and what the penalty does."""
+    outcome = run(seed=0, report=print)
+    write_json(RESULTS / "demo" / "demo.json", outcome.to_dict())
+    pool = outcome.pools[0]
+    trace = effdeg.trace(pool.choice.model, pool.digits.pool)
     for theme in THEMES:
-        plot_method(selection.traces[selection.comparison.ranking[0]], theme=theme).savefig(
-            FIGURES / f"method-{theme}.png"
-        )
-        plot_penalty(effect, theme=theme).savefig(FIGURES / f"contest-{theme}.png")
+        plot_method(trace, theme=theme).savefig(FIGURES / f"method-{theme}.png")
+        plot_check(pool, theme=theme).savefig(FIGURES / f"demo-check-{theme}.png")
+        plot_penalty(outcome, theme=theme).savefig(FIGURES / f"demo-penalty-{theme}.png")

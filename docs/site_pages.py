@@ -55,6 +55,20 @@ def read_page(app: "Sphinx", name: str, source: list[str]) -> None:
         app.env.note_dependency(ROOT / other)  # when it changes, the page is read again
     if file.suffix == ".md":
         source[0] = adapt(fill_blocks(source[0]), file)
+    elif name.startswith("api/"):
+        source[0] = add_summary(source[0])
+
+
+def add_summary(text: str) -> str:
+    """Open a page of the API with a table of its functions and classes."""
+    names = re.findall(r"^\.\. auto(?:function|class|exception):: (\S+)$", text, flags=re.MULTILINE)
+    modules = set(re.findall(r"^\.\. (?:currentmodule|automodule):: (\S+)$", text, flags=re.MULTILINE))
+    if len(names) < 2 or len(modules) != 1:
+        return text
+    first = re.search(r"^(?:[^\n]+\n-+\n+)?\.\. auto(?!module)", text, flags=re.MULTILINE)
+    assert first
+    table = "".join(f"   {name.removeprefix(f'{min(modules)}.')}\n" for name in names)
+    return f"{text[: first.start()]}.. autosummary::\n   :nosignatures:\n\n{table}\n{text[first.start() :]}"
 
 
 def fill_blocks(text: str) -> str:
@@ -133,7 +147,8 @@ def list_programs() -> str:
         code = f"```{{literalinclude}} /../examples/{file.name}\n:language: python\n```"
         about = re.sub(r"``([^`]+)``", r"`\1`", doc.partition("\n\n")[0].partition("\n    ")[0])
         parts.append(
-            f"({file.stem.replace('_', '-')})=\n## {file.name}\n{about}\n\n````{{dropdown}} The program\n{code}\n````"
+            f"({file.stem.replace('_', '-')})=\n## {file.stem.replace('_', ' ').capitalize()}\n{about}\n\n"
+            f"````{{dropdown}} {file.name}\n{code}\n````"
         )
     return "\n\n".join(parts)
 

@@ -21,7 +21,6 @@ from records import (
     merge,
     read_cases,
     read_runs,
-    shorten,
     write_table,
 )
 
@@ -438,13 +437,9 @@ def tabulate_nodes() -> str:
     return write_table(["nodes that degree 40 needs", "cosine", "Chebyshev", "uniform"], found.values())
 
 
-def describe_contest() -> str:
-    """Describe what the demo's experiment with the penalty found."""
-    from effdeg.demo._experiments import PenaltyEffect, Scores
-
-    record = json.loads((RESULTS / "demo" / "contest.json").read_text())
-    sides = {side: [Scores(**each) for each in record[side]] for side in ("plain", "penalized")}
-    return shorten("".join(f"- {each}\n" for each in PenaltyEffect(record["seeds"], **sides).findings()))
+def describe_demo(part: str) -> str:
+    """Return the sentences of the demo about its ``"pick"`` or its ``"penalty"``."""
+    return "".join(f"- {each}\n" for each in json.loads((RESULTS / "demo" / "demo.json").read_text())[part])
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -465,7 +460,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "networks-at-once": tabulate_networks,
     "ppo-parts": tabulate_ppo,
     "imagenet-hours": tabulate_hours,
-    "demo-contest": describe_contest,
+    "demo-pick": partial(describe_demo, "pick"),
+    "demo-penalty": partial(describe_demo, "penalty"),
     "not-run": list_missing,
     "cifar10-methods": partial(cut, "cifar10-methods@epochs=300", 1, "paper, %", "here, %", "against Baseline", "ED"),
     "cifar10-methods-36": partial(cut, "cifar10-methods", 1, "here, %", "ED"),

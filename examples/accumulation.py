@@ -18,7 +18,7 @@ loader = DataLoader(TensorDataset(digits.labeled, digits.labels), batch_size=16,
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 penalty = effdeg.Penalty(anchor="labels")
-weight = effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // ACCUMULATED // 3)
+weight = effdeg.SineRamp(7.0, steps=EPOCHS * len(loader) // ACCUMULATED // 3)
 
 batches = 0
 for _ in range(EPOCHS):

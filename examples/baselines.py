@@ -18,8 +18,8 @@ SETTINGS = {
     "mixup": {"classes": 10},
     "cutmix": {"classes": 10, "alpha": 0.2},  # little mixing: a large box leaves nothing of a digit of 8 × 8 pixels
     "regmixup": {"classes": 10},
-    "manifold-mixup": {"classes": 10, "at": [None, "1", "3"]},
-    "ed": {"weight": 2.0},
+    "manifold-mixup": {"classes": 10, "at": [None, "2", "4"]},
+    "ed": {"weight": 7.0},
 }
 NOT_HERE = ["embedding-mixup", "neftune", "rdrop"]  # for token ids, and for networks with dropout
 

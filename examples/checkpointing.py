@@ -30,7 +30,7 @@ digits = load_digits(per_class=20, seed=0)
 model = Checkpointed(network())
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
-weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
+weight = effdeg.SineRamp(7.0, steps=STEPS // 3)
 
 for step in range(STEPS):
     logits, degree = penalty(model, digits.labeled, digits.labels)

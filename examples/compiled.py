@@ -19,7 +19,7 @@ digits = load_digits(per_class=20, seed=0)
 model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
-ramp = effdeg.SineRamp(2.0, steps=STEPS // 3)
+ramp = effdeg.SineRamp(7.0, steps=STEPS // 3)
 
 
 @torch.compile(fullgraph=True)

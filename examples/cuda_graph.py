@@ -22,7 +22,7 @@ x, y = digits.labeled.cuda(), digits.labels.cuda()
 model = network().cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3, device="cuda"), capturable=True)
 penalty = effdeg.Penalty(anchor="labels")
-ramp = effdeg.SineRamp(2.0, steps=STEPS // 3)
+ramp = effdeg.SineRamp(7.0, steps=STEPS // 3)
 step = torch.zeros((), device="cuda")
 
 

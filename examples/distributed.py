@@ -39,7 +39,7 @@ else:
     model = DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 penalty = effdeg.Penalty(anchor="labels")
-weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
+weight = effdeg.SineRamp(7.0, steps=STEPS // 3)
 
 torch.manual_seed(1 + rank)  # other paths in every process
 for step in range(STEPS):

@@ -40,7 +40,7 @@ model = Classifier()
 trainer = lightning.Trainer(
     max_epochs=EPOCHS,
     callbacks=[
-        PenaltyCallback(effdeg.Penalty(anchor="labels"), effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // 3)),
+        PenaltyCallback(effdeg.Penalty(anchor="labels"), effdeg.SineRamp(7.0, steps=EPOCHS * len(loader) // 3)),
         MeasureCallback(digits.pool, every_n_epochs=20, paths=64, nodes=40, degree=15),
     ],
     logger=False,

@@ -23,7 +23,7 @@ model = network().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scaler = torch.amp.GradScaler(device, enabled=half)
 penalty = effdeg.Penalty(anchor="labels")
-weight = effdeg.SineRamp(2.0, steps=STEPS // 3)
+weight = effdeg.SineRamp(7.0, steps=STEPS // 3)
 
 for step in range(STEPS):
     batch = torch.randperm(len(labels), device=device)[:32]

@@ -19,7 +19,7 @@ model = network()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 penalty = effdeg.Penalty(anchor="labels")
-weight = effdeg.SineRamp(2.0, steps=EPOCHS * len(loader) // 3)
+weight = effdeg.SineRamp(7.0, steps=EPOCHS * len(loader) // 3)
 
 step = 0
 for _ in range(EPOCHS):

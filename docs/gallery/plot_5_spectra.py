@@ -35,7 +35,7 @@ models = {
     "untrained": train("plain", steps=0),
     "plain": train("plain"),
     "mixup": train("mixup", alpha=1.0, classes=10),
-    "penalty": train("ed", weight=4.0),
+    "penalty": train("ed", weight=7.0),
 }
 measured = {
     name: effdeg.measure(model, digits.held_out, paths=200, nodes=64, degree=30, seed=0)

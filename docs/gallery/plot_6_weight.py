@@ -14,7 +14,7 @@ import effdeg
 from effdeg.demo import load_digits, network
 from effdeg.plots import open_figure
 
-weights = (0.0, 1.0, 5.0, 25.0, 125.0)
+weights = (0.0, 2.0, 7.0, 20.0, 60.0)
 
 
 def train(weight, seed):

@@ -4,53 +4,42 @@ import html
 import json
 import re
 
-import pytest
-
 
 def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch):
-    # Enough to tell the degrees apart.
-    monkeypatch.setattr("effdeg.demo._experiments.SEEDS", 2)
-    monkeypatch.setattr("effdeg.demo._experiments.STEPS", 60)
-    for module in ("_experiments", "_page"):
-        monkeypatch.setattr(f"effdeg.demo.{module}.TRACKED", (0, 10, 60))
+    for name, value in {"SEEDS": 2, "STEPS": 30, "RATES": (0.003, 0.01)}.items():
+        monkeypatch.setattr(f"effdeg.demo._experiment.{name}", value)
     folder = tmp_path / "demo"
     code, out, _ = run("demo", "--out", folder)
     assert code == 0
-    names = {file.name for file in folder.iterdir()}
-    figures = {
-        f"{name}-{theme}.png" for name in ("method", "training", "comparison", "penalty") for theme in ("light", "dark")
-    }
-    assert names == figures | {"index.html", "comparison.json", "penalty.json", "digits.npy", "gentle.pt", "hasty.pt"}
-    effect = json.loads((folder / "penalty.json").read_text())
-    assert len(effect["plain"]) == len(effect["penalized"]) == len(effect["seeds"])
-    assert effect["differences"]["degree"]["high"] < 0  # whatever else it does, the penalty makes networks simpler
-    page = (folder / "index.html").read_text()
+    figures = {f"{name}-{theme}.png" for name in ("pick", "method", "check", "penalty") for theme in ("light", "dark")}
+    assert {file.name for file in folder.iterdir()} == figures | {"index.html", "demo.json", "digits.npy", "networks"}
+    networks = {f"{method}-{rate}" for method in ("plain", "mixup", "ED") for rate in (0.003, 0.01)}
+    assert {file.stem for file in (folder / "networks").iterdir()} == networks
+    stored = json.loads((folder / "demo.json").read_text())
+    assert [set(pool["scores"]) for pool in stored["pools"]] == [networks, networks]
+    # Whatever else it does, the penalty makes networks simpler.
+    assert stored["differences"]["ED - plain"]["degree"]["mean"] < 0
+    page = html.unescape((folder / "index.html").read_text())
     assert "width=device-width, initial-scale=1" in page
     # On a phone, tables and figures scroll by themselves, not the page.
     assert page.count("<table") == len(re.findall(r'<div class="wide"[^>]*><table', page)) == 1
     assert page.count("<picture") == len(re.findall(r'<div class="wide"[^>]*><picture', page)) == 4
-    assert re.findall(r"<h(\d)", page) == ["1", "2", "2"]
-    # The cells have the numbers that were measured, in the order of the ranking.
-    stored = json.loads((folder / "comparison.json").read_text())
-    degrees = [f"{stored['measurements'][name]['value']:.3g}" for name in stored["ranking"]]
-    assert re.findall(r"<td>(\S+) \(.* to .*\)</td>", page) == degrees
+    assert re.findall(r"<h(\d)", page) == list("12222")
     alts = re.findall(r'alt="([^"]*)"', page)
-    assert all(len(alt) > 100 for alt in alts)
     assert len(set(alts)) == 4
-    # The difference of the accuracies has an interval, and a sentence joins the two halves.
-    for text in (page, out):
-        assert re.search(r"held-out labels .* against .* points\)\. Its loss is .*95% interval", html.unescape(text))
-        assert "making a network simpler need not make it better" in text
-    assert "Trained with the penalty" in page
-    assert "Trained with the penalty" in out
+    assert all(len(alt) > 100 for alt in alts)
+    # The rows have what was measured, the chosen network first, and the findings are those in the terminal.
+    accuracies = stored["pools"][0]["scores"]
+    ranking = [row["model"] for row in stored["choice"]["models"]]
+    assert re.findall(r"<td>([\d.]+%)</td></tr>", page) == [f"{accuracies[name]['accuracy']:.1%}" for name in ranking]
+    for sentence in (*stored["pick"], *stored["penalty"]):
+        assert sentence in page
+        assert sentence in out
+        assert not re.search(r"(?<!\w)-\d", sentence)  # a minus sign is no hyphen
     command = out.strip().splitlines()[-1].split()[1:]
     code, out, _ = run(*command, "--json")
     assert code == 0
-    record = json.loads(out)
-    assert record["ranking"] == stored["ranking"]
-    assert record["measurements"]["gentle"]["value"] == pytest.approx(
-        stored["measurements"]["gentle"]["value"], rel=1e-5
-    )
+    assert [row["model"] for row in json.loads(out)["models"]] == ranking
 
 
 def test_the_folder_of_the_demo_is_no_file(run, tmp_path):

@@ -77,9 +77,14 @@ def test_python_blocks_parse(page):
 def test_the_tutorial_runs():
     names = {}
     exec("\n".join(_python_blocks(DOCS / "getting-started.md")), names)
-    assert names["comparison"].ranking == ["simple", "plain"]
-    right = {name: model(names["new_x"]).argmax(1) == names["new_y"] for name, model in names["models"].items()}
-    assert right["simple"].sum() > right["plain"].sum()
+    assert names["comparison"].ranking == ["penalized", "slow", "fast"]
+    assert names["choice"].best == "slow"
+    printed = re.findall(r"^(\w+): ([\d.]+%)$", (DOCS / "getting-started.md").read_text(), re.MULTILINE)
+    digits = names["digits"]
+    for name, shown in printed:
+        right = names["models"][name](digits.held_out).argmax(1) == digits.held_out_labels
+        assert right.float().mean().item() == pytest.approx(float(shown.rstrip("%")) / 100, abs=0.01)
+    assert len(printed) == 3
 
 
 def test_the_page_on_text_runs():

@@ -1,4 +1,4 @@
-"""``effdeg demo``: measure, compare and train on real data, in under two minutes."""
+"""``effdeg demo``: train, pick and measure on real data, in a minute."""
 
 import os
 import shutil
@@ -23,32 +23,29 @@ def demo(
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
-    """Train networks on 50 labeled digits: which one to trust, and can they be trained to be simpler?
+    """Train networks on 50 labeled digits, pick one without labels, and compare plain training, mixup and ED.
 
     Writes a folder with figures, checkpoints and a small HTML page.
     """
     check_figures()
     make_folder(out, "--out: the demonstration")
     check_writable("--out", out)
-    from effdeg.demo._experiments import QUESTION, STAGES, apply_penalty, select_network
-    from effdeg.demo._page import compare_command, write_page
+    from effdeg.demo._experiment import STAGES, run
+    from effdeg.demo._page import pick_command, write_page
 
     done = count()
     with progress_bar("demo", STAGES, enabled=not (json or quiet)) as update:
-        selection = select_network(seed=seed, report=lambda stage: update(next(done), stage))
-        effect = apply_penalty(seed=seed, report=lambda stage: update(next(done), stage))
+        outcome = run(seed=seed, report=lambda stage: update(next(done), stage))
         update(STAGES)
     page = out / "index.html"
     console = Console(soft_wrap=True, highlight=False, quiet=json)
     if json:
-        findings = [*selection.findings(), *effect.findings()]
-        found = {"findings": findings, "page": str(page), "penalty": effect.to_dict(), **selection.comparison.to_dict()}
-        print_json(found)
-    first, second = (escape("\n".join(f"• {each}" for each in part.findings())) for part in (selection, effect))
-    console.print(f"{first}\n{QUESTION}\n{second}")
-    command = compare_command(out, _find_program())
-    write(page, lambda _: write_page(selection, effect, out, command), console)
-    console.print("To repeat the comparison from the saved checkpoints:")
+        print_json({"page": str(page), **outcome.to_dict()})
+    for each in (*outcome.describe_pick(), *outcome.describe_penalty()):
+        console.print(escape(f"• {each}"))
+    command = pick_command(out, _find_program())
+    write(page, lambda _: write_page(outcome, out, command), console)
+    console.print("To pick again, from the saved networks:")
     console.print(escape(f"  {command}"))
 
 

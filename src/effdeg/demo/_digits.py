@@ -64,7 +64,7 @@ def network() -> nn.Module:
     """Make the demonstration's network: two hidden layers of 256 units, far more than the few labels determine.
 
     Returns:
-        The network, from 64 pixels to 10 logits, with weights that torch's global generator draws.
+        The network, from rows of 64 pixels or images of 8 × 8 to 10 logits. Torch's global generator draws the weights.
 
     Example:
         >>> import torch
@@ -72,4 +72,6 @@ def network() -> nn.Module:
         >>> network()(torch.rand(3, 64)).shape
         torch.Size([3, 10])
     """
-    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
