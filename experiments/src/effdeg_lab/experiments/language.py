@@ -538,7 +538,7 @@ class CompletionStudy(Study):
         sets = [""] if _is_scan(results) else ["", "unseen: "]
         columns = {
             "": [each.method.title for each in methods],
-            "values": [list_values(results, each) for each in methods],
+            "values": [list_values(each) for each in methods],
         }
         for title in sets:
             name = "unseen" if title else "test"
