@@ -13,6 +13,7 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
+    SequentialSampler,
     Subset,
     SubsetRandomSampler,
     TensorDataset,
