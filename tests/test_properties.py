@@ -93,8 +93,7 @@ def test_no_batch_size_changes_a_measure(name):
     assert_same_for_every_batch_size(partial(MEASURES[name], restless(calm=True)), rel=rel)
 
 
-# pick makes tensors on the default device.
-@pytest.mark.parametrize("name", [*(name for name in MEASURES if name != "pick"), "uniform", "chebyshev"])
+@pytest.mark.parametrize("name", [*MEASURES, "uniform", "chebyshev"])
 def test_no_default_device_changes_a_measure(name):
     model = restless(calm=True)
     measured = MEASURES.get(name, partial(measure, sampling=name))

@@ -127,7 +127,7 @@ class Observer:
         settings = PathSettings(
             nodes=self.nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
-        drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices]).T)
+        drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T)
 
         looked = False
 

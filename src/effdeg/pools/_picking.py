@@ -210,7 +210,7 @@ def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
         raise ValueError(f"data= holds {total} examples; at least two are needed, better a thousand.")
     if labeled > total:
         raise ValueError(f"labels= are {labeled}, but data= holds {total} examples: give those of the first.")
-    others = labeled + torch.randperm(total - labeled, generator=torch.Generator().manual_seed(seed))
+    others = labeled + torch.randperm(total - labeled, generator=torch.Generator().manual_seed(seed), device="cpu")
     return [*range(labeled), *others[: max(0, examples - labeled)].sort().values.tolist()]
 
 
