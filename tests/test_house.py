@@ -240,3 +240,28 @@ def test_a_cycle_is_found():
     assert set(find_cycle(sources, late=False)) == {"lab.a", "lab.b"}
     plot = {"lab": "", "lab.a": "def plot():\n    from effdeg.plots import draw", "effdeg.plots": "import lab.a"}
     assert find_cycle(plot, late=True) is None
+
+
+def find_unsafe_readers(code):
+    """Return the lines that may run code from a file that is read."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    options = {node: {each.arg: ast.unparse(each.value) for each in node.keywords} for node in calls}
+    names = {node: ast.unparse(node.func) for node in calls}
+    return [
+        node.lineno
+        for node in calls
+        if (names[node] == "torch.load" and options[node].get("weights_only") != "True")
+        or options[node].get("allow_pickle", "False") != "False"
+        or names[node] in {"pickle.load", "pickle.loads", "pickle.Unpickler", "joblib.load", "pd.read_pickle"}
+    ]
+
+
+def test_no_reader_runs_code_from_a_file():
+    sources = {**read_sources(SOURCE), **read_sources(LAB)}
+    assert sum("torch.load(" in code for code in sources.values()) >= 4
+    assert {name: lines for name, code in sources.items() if (lines := find_unsafe_readers(code))} == {}
+
+
+@pytest.mark.parametrize("code", ["torch.load(f)", "np.load(f, allow_pickle=True)", "pickle.loads(f.read())"])
+def test_an_unsafe_reader_is_found(code):
+    assert find_unsafe_readers(code) == [1]
