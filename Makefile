@@ -5,18 +5,24 @@ INSTALLED := .venv/.installed
 # Where this is set, every process would compile all that it imports, since the installation does not (see below).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench figures docs docs-open clean
+.PHONY: demo test check wheels bench figures docs docs-open clean
 
 demo: $(INSTALLED)
 	$(BIN)/effdeg demo
 
+# One process more than there are cores, up to 5: some tests wait for programs that they start.
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	OMP_NUM_THREADS=1 EFFDEG_CHECK_SHAPES=1 $(BIN)/python -m pytest --dist worksteal \
+		-n $$($(BIN)/python -c 'import os; print(min(5, 1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4))')
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Both wheels in a fresh environment, without the checkout.
+wheels: $(INSTALLED)
+	.ci/wheels
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks

@@ -109,7 +109,7 @@ def find_picks() -> dict[str, tuple[str, ...]]:
 
 def _is_shown(name: str) -> bool:
     """Whether a pool has six networks or more; of one kind, only if it decided the default."""
-    return not name.endswith(" (5)") and ("," not in name or name.startswith("CIFAR-10"))
+    return not name.endswith(" (5)") and ("," not in name or name.startswith("CIFAR-10, "))
 
 
 def tabulate_picks() -> str:
@@ -129,16 +129,17 @@ def tabulate_guide_picks() -> str:
 
 def tabulate_pick_examples() -> str:
     """Tabulate what picking gains from fewer examples, on test images like the training images."""
-    counts, rows = (100, 250, 500, 1000, 2000), []
+    counts, rows = (250, 500, 1000, 2000), []
     pools = [pool for name in ("cifar10", "tiny-imagenet") for pool in read_pools(find_results(f"picking-{name}"))]
     for pool in (pool.take(pool.fits) for pool in pools):
-        if pool.predicted.shape[1] == counts[-1] and len(pool) > CHOICE and "corrupted" not in pool.name:
+        title = f"{pool.name} ({len(pool)})"
+        if pool.predicted.shape[1] == counts[-1] and _is_shown(title) and "corrupted" not in title:
             parts = [
                 replace(pool, **{key: getattr(pool, key)[:, :n] for key in ("predicted", "changed", "correct")})
                 for n in counts
             ]
             gains = [measure_gains(part) for part in parts]
-            rows.append([f"{pool.name} ({len(pool)})", *(f"{gain.rules['pick'].share:.0f}" for gain in gains if gain)])
+            rows.append([title, *(f"{gain.rules['pick'].share:.0f}" for gain in gains if gain)])
     return write_table(["gain, %, from this many examples", *(f"{n:,}" for n in counts)], rows)
 
 
@@ -388,17 +389,6 @@ def tabulate_networks() -> str:
     return write_table(["speedup over taking turns", "networks", "on streams", "stacked"], rows)
 
 
-def tabulate_ppo() -> str:
-    """Tabulate the parts of PPO on Procgen, by method and kernels."""
-    rows = []
-    for row in read_cases()["ppo_parts"]["rows"]:
-        method, kernels = row["variant"].replace("ed-", "with the penalty-").split("-")
-        title = f"{method}, {'our' if kernels == 'fused' else 'PyTorch’s'} kernels"
-        steps = f"{round(row['steps per second'], -3):,.0f}"
-        rows.append([title, f"{row['update, ms']:.1f} ms", steps, f"{row['peak_GiB']:.1f} GiB"])
-    return write_table(["", "update of a minibatch", "steps per second", "memory"], rows)
-
-
 def estimate_hours() -> dict[str, list[float]]:
     """Return the hours of a run of the paper's Table 3 on one H200, plain and with the penalty, by recipe."""
     found = {
@@ -458,7 +448,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "damping": tabulate_damping,
     "speedups": tabulate_speedups,
     "networks-at-once": tabulate_networks,
-    "ppo-parts": tabulate_ppo,
     "imagenet-hours": tabulate_hours,
     "demo-pick": partial(describe_demo, "pick"),
     "demo-penalty": partial(describe_demo, "penalty"),

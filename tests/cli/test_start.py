@@ -4,6 +4,7 @@ import importlib
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -60,7 +61,10 @@ def test_an_interrupt_ends_with_130(tmp_path):
         "import sys, time\n\ndef mlp():\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(600)\n"
     )
     command = [sys.executable, "-m", "effdeg", "measure", "slow_nets:mlp", "--data", "x.npy", "--json"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A job in the background, as the tests may be, ignores interrupts, and so would its child.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, preexec_fn=heed, **pipes) as process:
         assert process.stderr.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()

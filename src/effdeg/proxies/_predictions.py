@@ -89,9 +89,9 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     Example:
         >>> import torch, effdeg
         >>> model = torch.nn.Identity()
-        >>> round(effdeg.proxies.nuclear_norm(model, 100 * torch.eye(4)).value, 4)  # certain, and all classes
+        >>> round(effdeg.proxies.nuclear_norm(model, 50 * torch.eye(4)).value, 4)  # certain, and all classes
         1.0
-        >>> round(effdeg.proxies.nuclear_norm(model, 100 * torch.eye(4)[[0, 0, 0, 0]]).value, 4)  # one class only
+        >>> round(effdeg.proxies.nuclear_norm(model, 50 * torch.eye(4)[[0, 0, 0, 0]]).value, 4)  # one class only
         0.5
     """
     with Evaluator.open(model, data, **options) as evaluator:
