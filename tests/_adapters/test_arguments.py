@@ -282,3 +282,23 @@ def test_a_mask_in_floating_point_among_the_inputs_is_noted():
     assert not any("mask in floating point" in note for note in noted)
     with pytest.warns(UserWarning, match=r"inputs \('mask'\) are a mask in floating point"):
         effdeg.Penalty()(model, {"x": x, "mask": mask})
+
+
+class TakesMore(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = mlp()
+
+    def forward(self, x, more=None):
+        return self.network(x) if more is None else self.network(x + more.mean(1, keepdim=True))
+
+
+def test_amounts_that_are_taken_for_labels_are_noted_where_the_model_may_take_them():
+    amounts, note = torch.arange(2.0 * N).view(N, 2), "[1] is taken for labels, not for 'more'; to pass it, give dicts"
+    labels = {"amounts": amounts, "soft labels": amounts.softmax(1), "numbers": amounts[:, 0], "classes": Y}
+    noted = {
+        name: any(note in each for each in effdeg.measure(TakesMore(), TensorDataset(X, each), **FAST).warnings())
+        for name, each in labels.items()
+    }
+    assert noted == {"amounts": True, "soft labels": False, "numbers": False, "classes": False}
+    assert not any(note in each for each in effdeg.measure(mlp(), TensorDataset(X, amounts), **FAST).warnings())

@@ -115,6 +115,16 @@ def test_an_iterator_of_single_examples_is_not_taken_for_batches():
             effdeg.measure(mlp(), inputs, **FAST)
 
 
+def test_an_iterator_may_write_every_batch_into_the_same_memory():
+    def read(memory, batch):
+        memory[:] = batch
+        return memory
+
+    for memory in (torch.empty(5, X.shape[1]), np.empty((5, X.shape[1]), dtype=np.float32)):
+        batches = (read(memory, batch) for batch in X[:20].split(5))
+        assert effdeg.measure(mlp(), batches, **FAST).value == effdeg.measure(mlp(), X[:20], **FAST).value
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         return itertools.cycle(X)

@@ -335,7 +335,7 @@ def test_what_was_kept_is_not_read_for_other_data_or_answers(change_data, tmp_pa
 
         def __init__(self, seed, scale):
             super().__init__()
-            self.inner, self.scale = conv(seed), scale
+            self.inner, self.scale = conv(seed), torch.tensor(scale)
 
         def forward(self, x):
             return (self.scale * self.inner(x)).sin()
@@ -347,6 +347,28 @@ def test_what_was_kept_is_not_read_for_other_data_or_answers(change_data, tmp_pa
         data[-1] = -data[-1]  # of 150
     found = effdeg.pick(models, data, **settings)
     assert found.to_dict() == effdeg.pick(models, data, change=changes.mirror).to_dict()
+
+
+class Biased(nn.Module):
+    """A network whose outputs also depend on a number and on a buffer that is not saved."""
+
+    def __init__(self, seed, number, buffer):
+        super().__init__()
+        self.inner, self.number = conv(seed), number
+        self.register_buffer("buffer", torch.tensor([0.0, buffer, 0.0, 0.0]), persistent=False)
+
+    def forward(self, x):
+        return self.inner(x) + self.number * torch.tensor([1.0, 0.0, 0.0, 0.0]) + self.buffer
+
+
+@pytest.mark.parametrize(("number", "buffer"), [(1e-4, 0.0), (0.0, 1e-4)])
+def test_what_was_kept_is_not_read_for_a_slightly_different_model(number, buffer, tmp_path):
+    settings = {"change": changes.mirror, "keep": tmp_path}
+    effdeg.pick([Biased(seed, 0.0, 0.0) for seed in range(2)], X, **settings)
+    effdeg.pick([Biased(seed, 0.0, 0.0).eval() for seed in range(2)], X, **settings)
+    assert len([*tmp_path.iterdir()]) == 2
+    others = [Biased(seed, number, buffer) for seed in range(2)]
+    assert effdeg.pick(others, X, **settings).to_dict() == effdeg.pick(others, X, change=changes.mirror).to_dict()
 
 
 def test_damaged_files_are_written_again(models, tmp_path):

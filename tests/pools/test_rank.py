@@ -216,6 +216,26 @@ def test_models_that_do_not_fit_are_counted_and_can_be_left_out():
         assert "do not fit" not in str(rank(table | {"train_accuracy": accuracies}, resamples=100))
 
 
+def test_a_gap_that_is_not_the_difference_of_the_accuracies_is_pointed_out():
+    test = [0.9, 0.8, 0.7, 0.75]
+    table = {"train_accuracy": [1.0] * 4, "test_accuracy": test, "loss": [0.1, 0.2, 0.4, 0.3]}
+
+    def note(gaps):
+        return [each for each in rank(table | {"gap": gaps}, resamples=100).warnings() if "gap is not" in each]
+
+    for same in ([0.1, 0.2, 0.3, 0.25], [10.2, 19.7, 30, 25]):
+        assert note(same) == []
+    (negative,) = note([-0.1, -0.2, -0.3, -0.25])
+    assert negative == "note: gap is not train_accuracy − test_accuracy but its negative: rank by target='-gap'."
+    (other,) = note([0.3, 0.2, 0.1, 0.25])
+    assert other == "note: gap is not train_accuracy − test_accuracy; it is ranked as it is."
+
+
+def test_rows_that_summarize_others_are_pointed_out():
+    table = {"model": ["a", "b", "c", "Mean"], "degree": [1, 2, 3, 2], "gap": [1, 3, 2, 2]}
+    assert "note: Mean counts as any other model." in rank(table, resamples=100).warnings()
+
+
 def test_a_leading_minus_turns_the_target_round():
     table = {"test_accuracy": [0.9, 0.8, 0.7, 0.75], "loss": [0.1, 0.2, 0.4, 0.3], "gap": [0, 1, 2, 3]}
     by_accuracy = rank(table, target="test_accuracy", resamples=100)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from effdeg._adapters.examples import LABELS, check_finite, describe_shapes, is_plain_tuple, split_labels
 from effdeg._adapters.layers import as_module, base_model
+from effdeg._adapters.outputs import are_distributions
 from effdeg._adapters.paths import hides_ones, innermost_key, is_mask
 from effdeg._utils.checks import shorten
 from effdeg._utils.device import is_traced
@@ -267,6 +268,10 @@ class ItemReader:
             note = (
                 f"of each item of the data, {shapes} {'is' if first == len(item) - 1 else 'are'} not used by the model."
             )
+        elif note is None and (other := self._find_other_use(labels, count)) is not None:
+            note = (
+                f"of each item of the data, [{count}] is taken for labels, not for {other!r}; to pass it, give dicts."
+            )
         return Item(inputs, labels, note or self._note_unknown(inputs))
 
     def _may_take(self, item: Sequence[Any], entry: Any, used: Collection[str]) -> bool:
@@ -281,6 +286,13 @@ class ItemReader:
         # The second entry of a pair can be labels that the model has a parameter for.
         free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
         return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
+
+    def _find_other_use(self, labels: Any, count: int) -> str | None:
+        """Return the name of the next parameter if it may be meant for what is taken for labels, a row of amounts."""
+        following = (self._parameters or [])[count : count + 1]
+        takes = any(each.takes_tensor and not each.is_label and not each.is_mask for each in following)
+        amounts = isinstance(labels, Tensor) and labels.is_floating_point() and labels[0].numel() > 1
+        return following[0].name if takes and amounts and not are_distributions(labels) else None
 
     def _note_unknown(self, inputs: Tree) -> str | None:
         """Return a note on inputs by names that no parameter has, if the model takes any."""

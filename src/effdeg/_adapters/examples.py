@@ -314,7 +314,8 @@ def _read(items: Iterable[Any], labeled: bool, *, count: Callable[[Tree], int], 
     """Read an iterable to its end; raise if it is too long."""
     read, examples, size = [], 0, 0
     for item in items:
-        tree = _read_item(item, labeled)
+        # A copy: some loaders write every batch into the same memory.
+        tree = map_tensors(Tensor.clone, _read_item(item, labeled))
         read.append(tree)
         examples += count(tree)
         size += sum(tensor.nbytes for tensor in tensors(tree))

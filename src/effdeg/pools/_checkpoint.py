@@ -88,6 +88,12 @@ class RowSettings:
         return {**own, **vars(self.paths), "dtype": dtype}
 
 
+def list_numbers(model: nn.Module) -> dict[str, float]:
+    """Return the numbers that may decide what a model returns but are no weights, such as a temperature."""
+    own = ((f"{name}.{key}", each) for name, part in model.named_modules() for key, each in vars(part).items())
+    return {name: each for name, each in own if isinstance(each, int | float) and not name.endswith(".training")}
+
+
 def hash_text(text: str) -> str:
     """Return a short hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

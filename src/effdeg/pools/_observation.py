@@ -29,7 +29,7 @@ from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
 from effdeg.measuring._estimator import summarize
 from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
-from effdeg.pools._checkpoint import LabeledExamples
+from effdeg.pools._checkpoint import LabeledExamples, list_numbers
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._predictions import predict_classes
@@ -102,7 +102,7 @@ class Observer:
     def _read(self, file: Path, model: Model) -> Observation | None:
         """Return what was kept, unless it cannot be read, or the model now returns something else.
 
-        A temperature, say, may be neither among its weights nor in what it prints.
+        Not all that decides it is among its weights and numbers.
         """
         try:
             kept = Observation(**torch.load(file, weights_only=True))
@@ -188,7 +188,8 @@ class Observer:
         """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""
         if self.keep is None or not isinstance(model, nn.Module):
             return None
-        weights = {name: each.reshape(-1) for name, each in model.state_dict().items() if torch.is_tensor(each)}
+        state = {**model.state_dict(), **dict(model.named_buffers())}
+        weights = {name: each.reshape(-1) for name, each in state.items() if torch.is_tensor(each)}
         some = spread(self.indices, _HASHED)
         with seed_everything(self.seed):  # a data set may draw
             inputs = ItemReader(model)(self.examples.fetch(some)).inputs
@@ -196,6 +197,7 @@ class Observer:
         told = (
             hash_examples(weights),
             repr(model),
+            list_numbers(model),
             self._data_hash,
             hash_examples(partners.fetch(inputs, some, seed=self.seed, block=0)),
             self.train and LabeledExamples(self.train, "train", ItemReader(model)).fingerprint(self.seed),

@@ -23,7 +23,7 @@ from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text, list_numbers
 from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
@@ -255,6 +255,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
             "precision": _name_precision(model),
             "shapes": hash_text(repr(sorted(shapes.items()))),
             "layers": hash_text(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
+            "numbers": hash_text(repr(list_numbers(model))),
         },
         **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
         "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},

@@ -21,7 +21,9 @@ FITTED = "train_accuracy"
 """The column with the accuracy on the training examples."""
 FITS = 0.99
 """The training accuracy from which on a model counts as one that fits, unless another is given."""
-_ACCURACIES = {FITTED, "test_accuracy"}
+TESTED = "test_accuracy"
+"""The column with the accuracy on other examples."""
+_ACCURACIES = {FITTED, TESTED}
 _EXAMPLES = ("_test", "_random_pixels")
 """What may follow the name of a measure: on which examples it was measured."""
 

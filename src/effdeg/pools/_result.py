@@ -9,8 +9,8 @@ import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize, suggest
 from effdeg._utils.tables import align_columns, make_frame, render_tables
-from effdeg.pools._ranked import FITS, FITTED, Pool, join
-from effdeg.pools._reading import Array
+from effdeg.pools._ranked import FITS, FITTED, TESTED, Pool, join
+from effdeg.pools._reading import Array, is_numeric
 from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED
 from effdeg.pools._scores import STATISTICS, Advantage, Score, Statistic, format_range, percentiles
 from effdeg.pools._variants import BestVariant
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
+_SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 
@@ -320,6 +321,8 @@ def _list_notes(ranking: Ranking) -> list[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
     notes = _describe_duplicates(pool.duplicates)
+    if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
+        notes.append(f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model")
     notes += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
     if pool.fit is not None and pool.below_fit:
         models = pluralize(len(pool.below_fit), "model")
@@ -363,12 +366,29 @@ def _describe_misfits(ranking: Ranking) -> list[str]:
 
 
 def _describe_target(ranking: Ranking) -> list[str]:
-    target = ranking.pool.target
+    target, table = ranking.pool.target, ranking.pool.table
+    if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
+        return _describe_other_gap(ranking.pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
     if "accuracy" not in target or target.startswith("-"):
         return []
     return [
         f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use target='-{target}'"
     ]
+
+
+def _describe_other_gap(gaps: Array, differences: Array) -> list[str]:
+    known = np.isfinite(differences)
+    gaps, differences = gaps[known], differences[known]
+
+    def agree(sign: int) -> bool:
+        # Accuracies may be rounded, and they or the gap be percentages.
+        limit = 0.02 * np.abs(differences).max(initial=0.0)
+        return any(bool((np.abs(sign * unit * gaps - differences) <= limit).all()) for unit in (1, 100, 0.01))
+
+    if agree(1):
+        return []
+    advice = " but its negative: rank by target='-gap'" if agree(-1) else "; it is ranked as it is"
+    return [f"gap is not {FITTED} − {TESTED}{advice}"]
 
 
 def _describe_falling(ranking: Ranking, names: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-FORMAT = 3
+FORMAT = 4
 """The version of tables, raised when rows get other columns or settings another form."""
 _CHECKSUM_DIGITS = 64  # of SHA-256
 _PARTS = {
@@ -37,6 +37,7 @@ _PARTS = {
     "precision": "{} then, {} now",
     "shapes": "other shapes of weights",
     "layers": "other layers or activations, as print(model) shows",
+    "numbers": "other numbers that are no weights, such as a temperature",
     "examples": "{} examples then, {} now",
     "labels": "{} labels then, {} labels now",
     "hash": "other examples or labels",
