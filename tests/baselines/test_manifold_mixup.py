@@ -40,7 +40,7 @@ def run_slowly(model, share, partners, place):
 
 def test_layer_after_layer():
     places = Counter()
-    for seed in range(6):
+    for seed in range(12):
         model, twin = mlp().double(), mlp().double()
         share, partners, place = drawn_layer(seed)
         places[place] += 1

@@ -365,7 +365,8 @@ def _join(items: list[Tree], join: Callable[[list[Tree]], Tree], labeled: bool) 
 
 def is_plain_tuple(item: Any) -> TypeGuard[Sequence[Any]]:
     """Return whether an item has entries by position alone: a tuple or list without names."""
-    return isinstance(item, tuple | list) and not hasattr(item, "_fields")
+    # torch.compile of torch 2.6 cannot trace tuple | list.
+    return isinstance(item, (tuple, list)) and not hasattr(item, "_fields")
 
 
 def split_labels(item: Any) -> tuple[Any, Any]:

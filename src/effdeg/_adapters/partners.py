@@ -165,7 +165,7 @@ def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
     """Return the functions that partners are, or none if they are examples."""
     if callable(partners):
         return [partners]
-    several = isinstance(partners, list | tuple) and len(partners) > 0 and all(map(callable, partners))
+    several = isinstance(partners, (list, tuple)) and len(partners) > 0 and all(map(callable, partners))
     return list(partners) if several else []
 
 

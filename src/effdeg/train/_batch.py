@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -93,7 +93,8 @@ class TrainingBatch:
             return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
 
         joined = tree_map(join, self.inputs)
-        return replace(self, inputs=joined, model_labels=own, size=self.size + count, unlabeled=count)
+        # Not replace(…), which torch.compile of torch 2.6 cannot trace.
+        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count, self.is_call)
 
     def take_for_teacher(self, anchor: object) -> Tree:
         """Return the inputs of the examples that a teacher runs on: all, or with anchored labels those without."""
@@ -148,7 +149,7 @@ class TrainingBatch:
             made = make_points(name, leaf, None if copies is None else copy)
             return torch.cat([leaf[self.labeled :], made]) if unlabeled_rows else made
 
-        def make_points(name: str, leaf: Tensor, copy: Tensor | None) -> Any:
+        def make_points(name: str, leaf: Tensor, copy: Any) -> Any:
             if name == "labels" and leaf is self.model_labels:
                 # The model's own loss leaves out the points.
                 return torch.full((alpha.numel(), *leaf.shape[1:]), IGNORED, device=leaf.device)

@@ -155,7 +155,10 @@ def _find(batch: TrainingBatch, *names: str) -> Any:
     """Return the argument of this name, or of the next of them, in the call of a model; None if there is none."""
     arguments, keywords = batch.inputs
     given = {**arguments, **keywords}
-    return next((given[name] for name in names if given.get(name) is not None), None)
+    for name in names:  # rather than next(…), which torch.compile of torch 2.6 cannot trace
+        if given.get(name) is not None:
+            return given[name]
+    return None
 
 
 def _check_positions(positions: Any, *, look: bool) -> None:
