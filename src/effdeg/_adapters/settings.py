@@ -64,11 +64,8 @@ class FitSettings:
             check_components(self.components, nodes)
 
     def count_components(self, outputs: int) -> int | None:
-        """Return how many principal components of this many outputs are used; None if outputs are not reduced.
-
-        There are no more components than outputs, and one less of probabilities that sum to 1. Zeros in place of those
-        that cannot exist would only lower the mean over components.
-        """
+        """Return how many principal components of this many outputs are used; None if outputs are not reduced."""
+        # No more than there are: zeros in place of others would lower the mean. Probabilities sum to 1.
         return None if self.components is None else min(self.components, outputs - (self.output == "softmax"))
 
 
