@@ -1,9 +1,8 @@
 """Changes of examples that should not change a prediction, for ``partners=``: paths from examples to changed copies.
 
-A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example; the
-seed is that of ``effdeg.measure(…, seed=…)`` there, that of ``generator=`` where there is one in training, and of
-:func:`torch.manual_seed` elsewhere. All but :func:`drop_tokens` are differentiable, and take images N × channels ×
-height × width (a tensor, or a tuple or mapping with one such tensor).
+A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example, by
+the ``seed`` of a measurement, the ``generator`` of a training or :func:`torch.manual_seed`. All but :func:`drop_tokens`
+are differentiable, and take images N × channels × height × width (a tensor, or a tuple or mapping with one of them).
 """
 
 import math

@@ -25,13 +25,8 @@ def make_copies(
 ) -> Tree:
     """Return a changed copy of each of ``count`` examples in training; of several changes, one is drawn for each.
 
-    Errors say that the changes were given as ``option``. With ``look``, which waits for a GPU, copies are checked for
-    NaN; in the ``first`` call, whether a copy depends on other examples.
-
-    Every change is made to all examples, so that no shape depends on what was drawn: a step can be captured in a graph.
-
-    Raises:
-        ValueError: If a change alters names, shapes or types, or returns NaN or infinite numbers.
+    With ``look``, which waits for a GPU, copies are checked for NaN; in the ``first`` call, whether one depends on
+    other examples. Every change is made to all examples, so that no shape depends on what was drawn, for CUDA graphs.
     """
     token = GENERATOR.set(generator) if generator is not None else None
     try:

@@ -137,18 +137,10 @@ def draw_points(
     first: bool = False,
     look: bool = False,
 ) -> Points:
-    """Draw what is not given of the paths between examples, and make their points, or placeholders for them.
-
-    Changed copies are checked as ``first`` and ``look`` say: see :func:`make_copies`.
-
-    Raises:
-        ValueError: If pairs or nodes do not match the batch, or changed copies do not match their examples.
-    """
+    """Draw what is not given of the paths between examples, and make their points, or placeholders for them."""
     device = tensors(batch.inputs)[0].device
-    own_pairs, own_alpha = pairs, alpha
-    if pairs is None:
-        pairs = settings.draw_pairs(batch.labeled, device)
-    pairs = torch.as_tensor(pairs, device=device)
+    given_pairs, given_alpha = pairs is not None, alpha is not None
+    pairs = torch.as_tensor(pairs if given_pairs else settings.draw_pairs(batch.labeled, device), device=device)
     labeled = len(pairs)
     if batch.unlabeled:
         pairs = torch.cat([pairs, settings.draw_pairs(batch.unlabeled, device) + batch.labeled])
@@ -161,9 +153,9 @@ def draw_points(
         )
     # Not on a GPU: that would wait for it.
     if not pairs.is_cuda and not is_traced():
-        if own_pairs is not None:
+        if given_pairs:
             _check_pairs(pairs, batch.size)
-        if own_alpha is not None:
+        if given_alpha:
             _check_alpha(alpha, settings)
     inner, labels, copies = settings.inner, None, None
     if settings.partners is not None:
@@ -187,11 +179,8 @@ def draw_points(
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
     """Raise unless the user's pairs are indices of examples."""
-    if (
-        pairs.is_floating_point()
-        or pairs.dtype in (torch.bool, torch.uint8)
-        or bool((pairs < 0).any() or (pairs >= batch).any())
-    ):
+    integers = not pairs.is_floating_point() and pairs.dtype not in (torch.bool, torch.uint8)
+    if not integers or bool((pairs < 0).any() or (pairs >= batch).any()):
         raise ValueError(
             f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
             f"from {pairs.min()} to {pairs.max()}."
