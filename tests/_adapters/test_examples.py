@@ -179,11 +179,7 @@ def test_bad_numbers_in_a_data_set_are_named_by_index(wrap):
         effdeg.measure(mlp(), data, paths=100, nodes=8, degree=4)
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda x: x, lambda x: [(row, 0) for row in x]],
-    ids=["array", "examples"],
-)
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [(row, 0) for row in x]], ids=["array", "examples"])
 def test_a_masked_array_is_refused(wrap):
     with pytest.raises(TypeError, match=r"masked array of numpy.*x.filled\(0.0\).*x.compressed\(\)"):
         effdeg.measure(never, wrap(np.ma.masked_greater(X.numpy(), 1.0)), **FAST)
@@ -320,12 +316,7 @@ def test_a_function_of_the_raw_output():
 
 
 @pytest.mark.parametrize(
-    "wrap",
-    [
-        partial(Subset, indices=range(5)),
-        lambda items: items,
-        lambda items: DataLoader(items, batch_size=2),
-    ],
+    "wrap", [partial(Subset, indices=range(5)), lambda items: items, lambda items: DataLoader(items, batch_size=2)]
 )
 def test_images_of_pillow_are_told_how_to_become_tensors(wrap):
     items = [(Image.new("L", (4, 3), 40 * label), label) for label in range(5)]

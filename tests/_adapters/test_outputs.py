@@ -72,14 +72,7 @@ MAPS = mlp(inputs=6, outputs=24)
 
 
 @pytest.mark.parametrize("shape", [(6, 2, 2), (2, 2, 6), (24, 1)])
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda y: y,
-        lambda y: ({"deep": [y]},),
-        lambda y: SimpleNamespace(logits=y),
-    ],
-)
+@pytest.mark.parametrize("wrap", [lambda y: y, lambda y: ({"deep": [y]},), lambda y: SimpleNamespace(logits=y)])
 def test_where_the_classes_of_maps_are_must_be_said_and_what_to_write_works(shape, wrap):
     def model(x):
         return wrap(MAPS(x).view(-1, *shape))

@@ -62,12 +62,7 @@ def test_small_fits_agree_with_the_oracle(basis, scheme, nodes, degree, damping)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(
     ("nodes", "degree", "damping", "bound"),
-    [
-        (200, 40, 0.0, 1e-13),
-        (60, 40, 0.0, 5e-11),
-        (60, 40, DAMPING, 5e-11),
-        (41, 40, DAMPING, 2e-10),
-    ],
+    [(200, 40, 0.0, 1e-13), (60, 40, 0.0, 5e-11), (60, 40, DAMPING, 5e-11), (41, 40, DAMPING, 2e-10)],
 )
 def test_ill_conditioned_fits_agree_with_lstsq_on_the_stacked_system(nodes, degree, damping, bound, shared, basis):
     """Uniform nodes, with condition numbers from 6 to 4e9: the normal equations alone would be off by up to 2e-6."""
@@ -155,12 +150,7 @@ def test_gradient_is_the_closed_form(basis):
 
 
 @pytest.mark.parametrize(
-    ("given", "back"),
-    [
-        (torch.float64, torch.float64),
-        (torch.float32, torch.float32),
-        (torch.float16, torch.float32),
-    ],
+    ("given", "back"), [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.float16, torch.float32)]
 )
 def test_dtypes(given, back):
     values = torch.randn(3, 8, 2).to(given)

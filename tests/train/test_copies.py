@@ -223,10 +223,7 @@ def test_a_compiled_step_is_the_same_step(without_shape_checks):
 
 @pytest.mark.parametrize(
     ("partners", "error", "message"),
-    [
-        (X, TypeError, "not a Tensor. A second data set is for effdeg.measure"),
-        ([turn, X], TypeError, "not a list"),
-    ],
+    [(X, TypeError, "not a Tensor. A second data set is for effdeg.measure"), ([turn, X], TypeError, "not a list")],
 )
 def test_partners_that_are_no_functions_are_refused_when_the_penalty_is_made(partners, error, message):
     with pytest.raises(error, match=message):

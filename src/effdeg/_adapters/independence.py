@@ -28,12 +28,7 @@ class Runnable(Protocol):
 
 
 def warn_of_dependent_rows(
-    runner: ModelRunner,
-    paths: Runnable,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
+    runner: ModelRunner, paths: Runnable, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 

@@ -214,15 +214,7 @@ class PathRunner:
                 stacklevel=2,
             )
 
-    def _run(
-        self,
-        paths: Paths,
-        alpha: Tensor,
-        keep: Keep,
-        watch: Watch,
-        reduce: Reduce | None,
-        nodes: Tensor,
-    ) -> Tree:
+    def _run(self, paths: Paths, alpha: Tensor, keep: Keep, watch: Watch, reduce: Reduce | None, nodes: Tensor) -> Tree:
         rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._runner.device is not None and self._runner.device.type == "cuda":
