@@ -194,8 +194,10 @@ def test_softmax_of_probabilities_is_refused(classes, dtype):
     assert one == pytest.approx(other, rel=0.2 if dtype.itemsize == 2 else 1e-4)
 
 
-@pytest.mark.parametrize("change", [lambda p: p.clamp(min=1e-6), lambda p: p.half().float(), lambda p: p + 1e-6])
-def test_probabilities_that_were_rounded_or_clamped_are_refused(change):
+@pytest.mark.parametrize(
+    "change", [lambda p: p.clamp(min=1e-6), lambda p: p.half().float(), lambda p: p + 1e-6, lambda p: 100 * p]
+)
+def test_probabilities_that_were_rounded_or_clamped_and_percentages_are_refused(change):
     with pytest.raises(ValueError, match="probabilities already"):
         effdeg.measure(lambda x: change(x.softmax(-1)), X, **FAST)
 
@@ -206,24 +208,13 @@ def test_logits_that_are_nearly_probabilities_are_logits():
         assert effdeg.measure(lambda x: (9 * x).softmax(-1).clamp(0.05, 0.95), X, **FAST).value > 0
 
 
-class RoundsWithin(nn.Module):
-    def __init__(self, dtype):
-        super().__init__()
-        self.model, self.rounding = mlp(), dtype
-
-    def forward(self, x):
-        return self.model(x).to(self.rounding).float()
-
-
 def test_half_precision_within_a_model_is_noticed():
-    dtype = torch.bfloat16
-    measured = effdeg.measure(RoundsWithin(dtype), X, **FAST)
-    assert measured.settings.dtype == str(dtype).removeprefix("torch.")
+    model = mlp()
+    measured = effdeg.measure(lambda x: model(x).bfloat16().float(), X, **FAST)
+    assert measured.settings.dtype == "bfloat16"
     with pytest.raises(ValueError, match="They differ in precision"):
-        effdeg.compare([measured, effdeg.measure(mlp(), X, **FAST)])
-
-
-def test_whole_numbers_are_not_taken_for_half_precision():
+        effdeg.compare([measured, effdeg.measure(model, X, **FAST)])
+    # Whole numbers are not taken for it.
     assert effdeg.measure(lambda x: (100 * x).round(), X, output="identity", **FAST).settings.dtype == "float32"
 
 
@@ -252,8 +243,3 @@ def test_independent_probabilities_are_not_those_of_classes(kind):
     with pytest.raises(ValueError, match="Let it return logits of classes"):
         effdeg.proxies.confidence(lambda x: kind(logits=x), X)
     effdeg.measure(lambda x: torch.distributions.OneHotCategorical(logits=x), X, **FAST)
-
-
-def test_percentages_are_not_logits():
-    with pytest.raises(ValueError, match="probabilities already"):
-        effdeg.measure(lambda x: 100 * x.softmax(-1), X, **FAST)

@@ -61,7 +61,11 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     if hasattr(inputs, "inputs") and hasattr(inputs, "preprocessing"):
         raise TypeError("inputs are what load_data returned, with its source. Pass the examples: load_data(…).inputs.")
     if isinstance(inputs, data.DataLoader):
-        return _from_loader(inputs, labeled)
+        # With a plain sampler only the drawn examples of the data set need to be read. Another one selects examples.
+        if reads_all(inputs):
+            return DataSet(inputs.dataset, labeled, inputs.collate_fn)
+        # With batch_size=None a loader yields the items of its data set.
+        return _from_batches(map(_check_batch, inputs) if inputs.batch_sampler is None else inputs, labeled)
     if isinstance(inputs, data.IterableDataset):
         advice = "itertools.islice(DataLoader(inputs, batch_size=100), 10)"
         return Batch(_join(_read(inputs, labeled, lambda _: 1, advice), _stack, labeled), has_items=True)
@@ -192,15 +196,6 @@ def find_broken(rows: Tensor, name: str) -> Tensor:
     # A mask that is added to attention scores is -inf where it hides.
     broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
-
-
-def _from_loader(loader: data.DataLoader[Any], labeled: bool) -> Examples:
-    # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
-    # other sampler selects examples: then the loader itself is read.
-    if reads_all(loader):
-        return DataSet(loader.dataset, labeled, loader.collate_fn)
-    # With batch_size=None a loader yields the items of its data set.
-    return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labeled)
 
 
 def reads_all(loader: data.DataLoader[Any]) -> bool:

@@ -263,8 +263,16 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
 @contextmanager
 def _restore_buffers(model: Model) -> Iterator[None]:
     """Restore buffers that a forward pass changes even in evaluation mode."""
+
+    def copy_plain(buffer: Tensor | None) -> Tensor | None:
+        # Sparse and meta tensors cannot be compared, and are hardly ever written to.
+        plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
+        return buffer.clone() if buffer is not None and plain else None
+
     # By items() and single entries: the buffers of a TorchScript module are not a real dict.
-    kept = [(owner, [(name, each, _copy(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)]
+    kept = [
+        (owner, [(name, each, copy_plain(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)
+    ]
     try:
         yield
     finally:
@@ -273,24 +281,13 @@ def _restore_buffers(model: Model) -> Iterator[None]:
                 del owner._buffers[name]
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
-                # Write only what has changed: a pending backward pass would take any write for a change.
-                if buffer is None or copied is None or _equal(buffer, copied):
+                if buffer is None or copied is None:
                     continue
-                if buffer.shape == copied.shape:
-                    buffer.data.copy_(copied)  # in place, for its views
-                else:
+                if buffer.shape != copied.shape:
                     buffer.data = copied
-
-
-def _copy(buffer: Tensor | None) -> Tensor | None:
-    # Sparse and meta tensors cannot be compared, and are hardly ever written to.
-    plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
-    return buffer.clone() if buffer is not None and plain else None
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    # NaN differs from itself.
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+                # Write only what has changed: a pending backward pass would take any write for a change.
+                elif not torch.allclose(buffer, copied, rtol=0, atol=0, equal_nan=True):
+                    buffer.data.copy_(copied)  # in place, for its views
 
 
 @contextmanager

@@ -79,7 +79,10 @@ def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int,
     """Warn if the changed copy of an example depends on the other examples of its batch."""
 
     def run(rows: Tensor) -> Tree:
-        return change(map_tensors(lambda leaf: _take_rows(leaf, rows, count), examples))
+        def take_rows(leaf: Tensor) -> Tensor:
+            return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
+
+        return change(map_tensors(take_rows, examples))
 
     row = find_dependent_row(run, count)
     if row is not None:
@@ -114,10 +117,6 @@ def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
     return None
 
 
-def _take_rows(leaf: Tensor, rows: Tensor, count: int) -> Tensor:
-    return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
-
-
 def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
     """Return whether a row of two batches differs, by more than rounding."""
     for first, second in zip(one, other, strict=False):
@@ -143,14 +142,10 @@ def _naming_partners() -> Iterator[None]:
         raise
 
 
-def current_generator() -> torch.Generator | None:
-    """Return what random changes draw from in this thread; torch.compile cannot follow the variable."""
-    return None if torch.compiler.is_compiling() else GENERATOR.get()
-
-
 def draw(device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
     """Draw random numbers on a device; by the generator of this thread, if there is one, the same on every device."""
-    if (generator := current_generator()) is None:
+    generator = None if torch.compiler.is_compiling() else GENERATOR.get()  # which torch.compile cannot follow
+    if generator is None:
         return by(shape, device=device, **how)
     return by(shape, generator=generator, device=generator.device, **how).to(device)
 

@@ -31,15 +31,15 @@ def read_prompts(inputs: Any, tokenizer: Any, model: object = None) -> Any:
         return inputs
     named = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
     ids = named.get("input_ids")
-    if isinstance(ids, list) and named.keys() <= _KNOWN and ids and all(map(_is_ids, ids)):
+
+    def is_prompt(entry: Any) -> bool:
+        if isinstance(entry, Tensor):
+            return entry.dim() == 1 and not entry.is_floating_point()
+        return isinstance(entry, list) and all(isinstance(token, int) for token in entry)
+
+    if isinstance(ids, list) and named.keys() <= _KNOWN and ids and all(map(is_prompt, ids)):
         return _pad(ids, named.get("attention_mask"), language.padding)
     return inputs
-
-
-def _is_ids(entry: Any) -> bool:
-    if isinstance(entry, Tensor):
-        return entry.dim() == 1 and not entry.is_floating_point()
-    return isinstance(entry, list) and all(isinstance(token, int) for token in entry)
 
 
 def _pad(ids: Sequence[Any], masks: Sequence[Any] | None, padding: int) -> dict[str, Tensor]:

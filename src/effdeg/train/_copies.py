@@ -30,25 +30,19 @@ def make_copies(
     """
     token = GENERATOR.set(generator) if generator is not None else None
     try:
-        copies = _change_all(examples, changes, count, option, look)
+        # Of copies: the function may work in place.
+        changed = [change(map_tensors(Tensor.clone, examples)) for change in changes]
+        for copies in changed:
+            check_alike(examples, copies, f"function of {option}=")
+            if look:
+                check_finite(copies, f"function of {option}=")
+        if len(changes) > 1:
+            chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long()
     finally:
         if token is not None:
             GENERATOR.reset(token)
     for change in changes if first and look else ():
         warn_of_mixed_rows(change, examples, count, option)
-    return copies
-
-
-def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: str, look: bool) -> Tree:
-    # Of copies: the function may work in place.
-    first, *others = (change(map_tensors(Tensor.clone, examples)) for change in changes)
-    for changed in (first, *others):
-        check_alike(examples, changed, f"function of {option}=")
-        if look:
-            check_finite(changed, f"function of {option}=")
-    if not others:
-        return first
-    chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long()
 
     def choose(*leaves: Tensor) -> Tensor:
         result = leaves[0]
@@ -58,4 +52,4 @@ def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: s
                 result = torch.where(mine, leaf, result)
         return result
 
-    return map_tensors(choose, first, *others)
+    return map_tensors(choose, *changed)

@@ -277,15 +277,13 @@ class Penalty(nn.Module):
         if unlabeled is not None:
             more, keywords_of_more = as_arguments(unlabeled)
             batch = batch.append((name_arguments(more, model), keywords_of_more))
-        self._check(batch, model, at)
+        look = self._check(batch, model, at)
         sequences = None if language is None else Sequences.of(batch, look=model not in self._checked_models)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
-        points = draw_points(
-            batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **self._check_copies(batch, model)
-        )
+        points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **look)
         named, keywords = points.append_to((named, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*named.values(), **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -358,9 +356,8 @@ class Penalty(nn.Module):
             if pairs is not None:
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
-        self._check(batch, self, self.settings.at)
+        look = self._check(batch, self, self.settings.at)
         between, rows = self.settings.at is None, batch.unlabeled
-        look = self._check_copies(batch, self)
         return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha, **look)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
@@ -496,16 +493,13 @@ class Penalty(nn.Module):
                 shown.append(f"{name}={name_partners(value) if name == 'partners' else short}")
         return ", ".join(shown)
 
-    def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:
-        """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
+    def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> dict[str, Any]:
+        """Raise unless lines can join the examples and labels be the values at ends; return what to check of copies."""
         batch.check_examples(model, between=at is None, look=not is_traced() and model not in self._checked_models)
         check_labels(batch, self.settings)
         anchored = self.settings.anchor == "labels"
         if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
             check_soft_labels(batch.labels, self.settings.output)
-
-    def _check_copies(self, batch: TrainingBatch, model: object) -> dict[str, Any]:
-        """Return which checks of changed copies are made."""
         look = self._may_look(tensors(batch.inputs)[0], model)
         return {"look": look, "first": look and model not in self._checked_models}
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._adapters.examples import describe_shapes
 from effdeg._adapters.partners import read_changes
 from effdeg._adapters.paths import interpolate
 from effdeg._utils.device import is_traced
@@ -94,7 +95,7 @@ class Points:
             if not all(has_rows(leaf, self.total) for leaf in tensors(x)):
                 raise ValueError(
                     f"these paths lead to changed copies, so interpolate needs the layer's output for all {self.total} "
-                    f"rows of points.append_to(x), not {_describe(x)}."
+                    f"rows of points.append_to(x), not {describe_shapes(x)}."
                 )
             second = take(x, slice(self.examples, None, len(self) // len(self.pairs)))
         return interpolate(first, second, self.alpha[:, self.inner])
@@ -119,9 +120,9 @@ class Points:
         own = tree_map(cut, returned)
         if not found:
             raise ValueError(
-                f"the model returned {_describe(returned)} for {self.examples} examples and {len(self)} points: there "
-                f"is no tensor of {self.total} rows, so the batch's outputs cannot be told apart from the points'. A "
-                "model must return one row per example; compute the loss from what penalty(model, x, y) returns."
+                f"the model returned {describe_shapes(returned)} for {self.examples} examples and {len(self)} points: "
+                f"there is no tensor of {self.total} rows, so its outputs cannot be told apart from the points'. "
+                "A model must return one row per example; compute the loss from what penalty(model, x, y) returns."
             )
         return own
 
@@ -193,8 +194,3 @@ def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
         raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
-
-
-def _describe(tree: Tree) -> str:
-    shapes = [str(tuple(tensor.shape)) for tensor in tensors(tree)]
-    return f"{type(tree).__name__} with " + (" and ".join(shapes[:3]) if shapes else "no tensor")
