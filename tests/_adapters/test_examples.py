@@ -259,34 +259,6 @@ def test_constants_beside_tensors_reach_the_model():
     assert torch.equal(measured.per_path, effdeg.measure(lambda x: 2 * x, X, **FAST).per_path)
 
 
-class Answer:
-    def __init__(self, logits):
-        self.logits = logits
-
-
-OUTPUTS = {
-    "logits": Answer,
-    "dict": lambda z: {"loss": z.sum(), "logits": z},
-    "first of a dict": lambda z: {"probabilities": z, "other": z * 2},
-    "tuple": lambda z: (z, z * 2),
-    "loss first": lambda z: (z.sum(), z),
-    "list": lambda z: [z],
-}
-
-
-@pytest.mark.parametrize("kind", OUTPUTS)
-def test_every_kind_of_outputs_gives_the_same_result(kind):
-    model = mlp()
-    expected = effdeg.measure(model, X, **FAST)
-
-    def wrapped(x):
-        return OUTPUTS[kind](model(x))
-
-    assert torch.equal(effdeg.measure(wrapped, X, **FAST).per_path, expected.per_path)
-    traced = effdeg.trace(wrapped, X, paths=10, nodes=8).fit(degree=4)
-    torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
-
-
 def test_a_model_that_writes_all_its_outputs_into_the_same_memory():
     model, buffer, output = mlp(), torch.empty(256, 4), "identity"  # 40 paths of 8 nodes take two batches
 

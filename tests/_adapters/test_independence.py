@@ -190,18 +190,6 @@ def test_a_trial_changes_no_number(at, monkeypatch):
     assert runs[0] == runs[1] + 4  # two batches, each again
 
 
-def test_a_trial_costs_three_small_passes():
-    sizes = []
-
-    def model(x):
-        sizes.append(len(x))
-        return x
-
-    effdeg.measure(model, X, batch_size=50, **FAST)
-    assert sizes[:3] == [8, 8, 8]
-    assert sum(sizes) == 20 * 10 + 24
-
-
 def test_a_model_that_cannot_run_small_batches_is_measured():
     def model(x):
         if len(x) < 20:

@@ -83,19 +83,6 @@ def test_a_layer_that_is_followed_by_work_in_place(at):
     assert torch.equal(*results)
 
 
-def test_a_layer_whose_output_does_not_have_the_examples_first():
-    class Turned(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(6, 3)
-
-        def forward(self, x):
-            return self.layer(x.transpose(0, 1)).transpose(0, 1).sum(1)
-
-    with pytest.raises(ValueError, match=r"the layer 'layer' returned shape \(5, 16, 3\) for 16 examples"):
-        effdeg.measure(Turned(), torch.randn(20, 5, 6), at="layer", **FAST)
-
-
 def test_memory_that_runs_out_while_the_ends_are_captured():
     class Small(nn.Module):
         def __init__(self):
@@ -136,15 +123,6 @@ def test_masks_are_joined_at_the_inputs_too():
         # Linear in x: the degree is half the distance between the two ends' values.
         expected = ((x[first] - x[second]) * joined).sum(1).abs().mean(1) / 2
         torch.testing.assert_close(measured.per_path.float(), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_a_mask_in_floating_point_is_joined_at_a_layer_as_a_boolean_one_is():
-    ids, mask = torch.randint(30, (10, 5)), torch.arange(5) < torch.arange(10)[:, None] % 5 + 1
-    one, other = (
-        effdeg.measure(Tokens(), {"input_ids": ids, "attention_mask": each}, at="embed", **FAST)
-        for each in (mask, mask.float())
-    )
-    torch.testing.assert_close(one.per_path, other.per_path)
 
 
 def test_trees_of_tensors():

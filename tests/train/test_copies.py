@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 from effdeg import Penalty, changes
 from tests.batches import X, Y, same_draw, tokens
 from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
+from tests.train.test_loops import assert_same_compiled
 
 U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
@@ -212,13 +213,7 @@ def test_a_compiled_step_is_the_same_step(without_shape_checks):
     def degree_of(x, y, u):
         return penalty(model, x, y, unlabeled=u, teacher=teacher)[1]
 
-    compiled = torch.compile(degree_of, fullgraph=True, backend="eager")
-    results = []
-    for function in (degree_of, compiled):
-        torch.manual_seed(0)
-        degree = function(images[:4], Y[:4], images[4:])
-        results.append((degree.detach(), torch.autograd.grad(degree, list(model.parameters()))))
-    torch.testing.assert_close(*results)
+    assert_same_compiled(degree_of, model, [(images[:4], Y[:4], images[4:])])
 
 
 @pytest.mark.parametrize(

@@ -174,41 +174,31 @@ class ItemReader:
         # Without these the model cannot be called.
         required = next((i for i, each in enumerate(known) if not each.required or each.is_label), len(known))
         count = max(1, min(required, len(item)))
-        masks = [each for each in self._signature.keywords if each.is_mask]
-        further = [each for each in (*known[count:], *masks) if each.takes_tensor and not each.is_label]
-        rest = item[count:]
-        if not rest:
-            return self._use(item, count)
-        if len(rest) > 1 and self._parameters is None:
-            raise self._unclear(item)
+        return self._use(item, count, self._choose(item, count) if len(item) > count else None)
+
+    def _choose(self, item: Sequence[Any], count: int) -> Parameter | None:
+        """Return the parameter that the entry after the first ones belongs to, None for labels; raise if unclear."""
+        known = self._parameters or []
         following = known[count] if count < len(known) else None
-        if not further or (following is not None and following.is_label):
-            return self._use(item, count)
-        choose = self._choose_of_pair if len(rest) == 1 else self._choose
-        parameter = choose(item, count, following if following in further else None, further)
-        return self._use(item, count, parameter)
-
-    def _choose_of_pair(
-        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
-    ) -> Parameter | None:
-        """Return the parameter that the last entry belongs to, None for labels; raise if it may be either."""
-        last = item[count]
-        if not _has_positions_of(item[0], last):
-            return None
-        if following is not None and following.is_mask:
-            return following
-        # Token ids and their labels are a pair too.
-        amounts = following is not None and last.is_floating_point()
-        if amounts or (any(each.is_mask for each in further) and _may_be_mask(last)):
-            raise self._unclear(item)
-        return None
-
-    def _choose(
-        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
-    ) -> Parameter | None:
-        """Return the parameter that the entry before the labels belongs to, None for labels; raise if it is unclear."""
-        entry, *others = item[count:]
+        masks_by_name = [each for each in self._signature.keywords if each.is_mask]
+        further = [each for each in (*known[count:], *masks_by_name) if each.takes_tensor and not each.is_label]
         masks = [each for each in further if each.is_mask]
+        entry, *others = item[count:]
+        if others and self._parameters is None:
+            raise self._unclear(item)
+        if not further or (following is not None and following.is_label):
+            return None
+        following = following if following in further else None
+        has_positions = _has_positions_of(item[0], entry)
+        if not others:
+            if not has_positions:
+                return None
+            if following is not None and following.is_mask:
+                return following
+            # Token ids and their labels are a pair too.
+            if (following is not None and entry.is_floating_point()) or (masks and _may_be_mask(entry)):
+                raise self._unclear(item)
+            return None
         if not isinstance(entry, Tensor) or entry.numel() == len(entry):  # one number per example
             if masks == further:  # which has more
                 return None
@@ -216,9 +206,9 @@ class ItemReader:
         after = further[1:2] if following is not None else further[:1]
         if len(others) > 1 or (after and _has_positions_of(item[0], others[0]) and _holds_flags(others[0])):
             raise self._unclear(item)  # more inputs, perhaps in another order
-        if masks and _has_positions_of(item[0], entry) and following not in masks:
+        if masks and has_positions and following not in masks:
             following = masks[0] if len(masks) == 1 and _may_be_mask(entry) else None
-        if following is None or (following.is_mask and not _has_positions_of(item[0], entry)):
+        if following is None or (following.is_mask and not has_positions):
             raise self._unclear(item)
         return following
 

@@ -286,7 +286,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
                 if buffer.shape != copied.shape:
                     buffer.data = copied
                 # Write only what has changed: a pending backward pass would take any write for a change.
-                elif not torch.allclose(buffer, copied, rtol=0, atol=0, equal_nan=True):
+                elif not bool(((buffer == copied) | ((buffer != buffer) & (copied != copied))).all()):  # NaN ≠ NaN
                     buffer.data.copy_(copied)  # in place, for its views
 
 
