@@ -272,21 +272,6 @@ def test_a_model_that_writes_all_its_outputs_into_the_same_memory():
     torch.testing.assert_close(traced.per_path, expected.per_path)
 
 
-def test_a_function_of_the_raw_output():
-    model = mlp()
-    expected = effdeg.measure(lambda x: model(x).sigmoid(), X, output="identity", **FAST)
-    for returned, output in (
-        (lambda x: {"policy": model(x), "value": x}, lambda out: out["policy"].sigmoid()),
-        (lambda x: model(x), torch.sigmoid),
-        (lambda x: (x.sum(), model(x)), "sigmoid"),
-    ):
-        measured = effdeg.measure(returned, X, output=output, **FAST)
-        assert torch.equal(measured.per_path, expected.per_path)
-        traced = effdeg.trace(returned, X, paths=10, nodes=8).fit(degree=4, output=output)
-        torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
-    assert measured.settings.output == "sigmoid"
-
-
 @pytest.mark.parametrize(
     "wrap", [partial(Subset, indices=range(5)), lambda items: items, lambda items: DataLoader(items, batch_size=2)]
 )

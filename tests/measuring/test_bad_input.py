@@ -168,7 +168,7 @@ def test_examples_of_unequal_shape():
         def __getitem__(self, index):
             return torch.randn(3 + index % 2), index
 
-    with pytest.raises(ValueError, match=r"unequal shapes, \(3,\) and \(4,\).*Pad text"):
+    with pytest.raises(ValueError, match=r"unequal shapes, \(3,\) and \(4,\).*pad text"):
         effdeg.measure(never, Ragged())
 
 

@@ -102,17 +102,8 @@ def fit(
 ) -> Float[Tensor, "*#paths degrees outputs"]:
     """Fit a polynomial to every output of every path: c = argmin ‖T c − y‖² + ε ‖c‖².
 
-    The same as ``fit_operator(alpha, …) @ values``, but faster.
-
-    Args:
-        values: The model's outputs at the nodes (the y).
-        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them.
-        degree: The highest degree (the paper's K).
-        basis: A name in :data:`effdeg.functional.BASES`.
-        damping: The paper's ε; 0 is plain least squares.
-
-    Returns:
-        Coefficients, degree 0 first, computed in float64 and returned in the dtype of the values, at least float32.
+    The same as ``fit_operator(alpha, …) @ values``, but faster: y are the values, the model's outputs at the nodes. The
+    coefficients, degree 0 first, are computed in float64 and returned in the dtype of the values, at least float32.
 
     Raises:
         ValueError: If values and nodes differ in number, or as :func:`fit_operator` does.

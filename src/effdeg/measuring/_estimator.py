@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from inspect import signature
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import torch
@@ -295,8 +295,8 @@ def collect(
 
     ``groups`` are this process's share of the blocks, ``drawn`` is everyone's.
     """
-    arriving, size = _copy_to_cpu(groups), rank_and_size()[1]
-    blocks = drawn.blocks()
+    copied, size, blocks = _copy_to_cpu(groups), rank_and_size()[1], drawn.blocks()
+    arriving = ((block, rows[part]) for some, rows in copied for block, part in split_rows(some))
     own = torch.zeros(len(drawn.pairs), sum(each or 1 for each in widths.values()), dtype=torch.float64, device="cpu")
     for start in range(0, len(blocks), size):
         for block, rows in islice(arriving, 1):
@@ -314,13 +314,13 @@ def collect(
     return table
 
 
-def _copy_to_cpu(groups: Iterable[tuple[list[slice], PathTable]]) -> Iterator[tuple[slice, Tensor]]:
+def _copy_to_cpu(groups: Iterable[tuple[list[slice], PathTable]]) -> Iterator[tuple[list[slice], Tensor]]:
     """Copy each group's rows to the CPU while the next group is computed, so that a GPU is never idle."""
-
-    def copy() -> Iterator[tuple[list[slice], Callable[[], Tensor]]]:
-        yield from ((blocks, receive(table.rows)) for blocks, table in groups)
-        yield [], Tensor  # so that the last group is waited for
-
-    for (blocks, wait), _ in pairwise(copy()):
-        rows = wait()
-        yield from ((block, rows[part]) for block, part in split_rows(blocks))
+    previous: tuple[list[slice], Callable[[], Tensor]] | None = None
+    for blocks, table in groups:
+        copying = receive(table.rows)
+        if previous is not None:
+            yield previous[0], previous[1]()
+        previous = blocks, copying
+    if previous is not None:
+        yield previous[0], previous[1]()

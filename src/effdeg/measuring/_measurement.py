@@ -46,16 +46,15 @@ class Measurement:
     data. ``print(measurement)`` shows the value, the settings and the notes of :meth:`warnings`.
 
     Attributes:
-        per_path: The effective degree along each path, Σ_k k |c_k| averaged over outputs; shape ``(paths,)``.
+        per_path: The effective degree along each path, Σ_k k |c_k| averaged over outputs.
         per_path_normalized: The normalized effective degree along each path, Σ_k k |c_k| / Σ_k |c_k|.
-        pairs: The indices of the two examples that each path joins, of shape ``(paths, 2)``; α = 1 at the first.
-        spectrum: The mean of |c_k| over paths and outputs, for each degree k; shape ``(degree + 1,)``.
+        pairs: The indices of the two examples that each path joins; α = 1 at the first.
+        spectrum: The mean of |c_k| over paths and outputs, for each degree k.
         spectrum_stderr: Its standard error.
-        residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few percent,
+        residual: The share of the variance along the paths that the fit misses: near 0 is good; above a few percent,
             the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
         settings: What was measured, and how.
-        confidence: The largest probability, averaged over the nodes of all paths; None if the values are not those of
-            one softmax.
+        confidence: The largest probability, averaged over the nodes of all paths; None unless of one softmax.
         RESIDUAL_LIMIT: Above this residual a measurement warns.
         UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns; docs/results/estimator.md has the reason.
 
