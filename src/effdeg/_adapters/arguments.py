@@ -159,7 +159,7 @@ class ItemReader:
         # Not the model itself, since processes that load data get a copy of this.
         self._name = type(as_module(model) or model).__name__
         self._signature = _find_signature(model)
-        self._parameters = self._signature.parameters
+        self._known = self._signature.parameters or []
 
     def __call__(self, item: Any) -> Item:
         """Divide a batch of items into what the model is called with, and labels; raise if either is unclear."""
@@ -170,21 +170,20 @@ class ItemReader:
             return Item(item)
         if len(item) == 1 or is_plain_tuple(item[0]) or isinstance(item[0], Mapping):  # complete inputs
             return self._use(item, 1)
-        known = self._parameters or []
         # Without these the model cannot be called.
-        required = next((i for i, each in enumerate(known) if not each.required or each.is_label), len(known))
+        optional = (i for i, each in enumerate(self._known) if not each.required or each.is_label)
+        required = next(optional, len(self._known))
         count = max(1, min(required, len(item)))
         return self._use(item, count, self._choose(item, count) if len(item) > count else None)
 
     def _choose(self, item: Sequence[Any], count: int) -> Parameter | None:
         """Return the parameter that the entry after the first ones belongs to, None for labels; raise if unclear."""
-        known = self._parameters or []
-        following = known[count] if count < len(known) else None
+        following = self._known[count] if count < len(self._known) else None
         masks_by_name = [each for each in self._signature.keywords if each.is_mask]
-        further = [each for each in (*known[count:], *masks_by_name) if each.takes_tensor and not each.is_label]
+        further = [each for each in (*self._known[count:], *masks_by_name) if each.takes_tensor and not each.is_label]
         masks = [each for each in further if each.is_mask]
         entry, *others = item[count:]
-        if others and self._parameters is None:
+        if others and self._signature.parameters is None:
             raise self._unclear(item)
         if not further or (following is not None and following.is_label):
             return None
@@ -221,16 +220,16 @@ class ItemReader:
             if parameter.is_mask and not _may_be_mask(further, parameter.name):
                 raise self._unclear(item)
             check_finite({parameter.name: further})
-            names = [*(each.name for each in (self._parameters or [])[:count]), parameter.name]
+            names = [*(each.name for each in self._known[:count]), parameter.name]
             inputs, count = dict(zip(names, item, strict=False)), count + 1
             note = _note_passed(names)
         elif is_plain_tuple(inputs) and len(inputs) > 1:
-            named = _name(inputs, self._parameters)
+            named = _name(inputs, self._signature.parameters)
             if count > 1:
                 note = _note_passed(named)
             inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
         labels, *unused = item[count:] or [None]
-        used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
+        used = {each.name for each in self._known[:count]} if parameter is None else set(inputs)
         if any(self._may_take(item, entry, used) for entry in item[count:]):
             raise self._unclear(item)
         if tensors(unused):
@@ -260,19 +259,19 @@ class ItemReader:
 
     def _find_other_use(self, labels: Any, count: int) -> str | None:
         """Return the name of the next parameter if it may be meant for what is taken for labels, a row of amounts."""
-        following = (self._parameters or [])[count : count + 1]
+        following = self._known[count : count + 1]
         takes = any(each.takes_tensor and not each.is_label and not each.is_mask for each in following)
         amounts = isinstance(labels, Tensor) and labels.is_floating_point() and labels[0].numel() > 1
         return following[0].name if takes and amounts and not are_distributions(labels) else None
 
     def _note_unknown(self, inputs: Tree) -> str | None:
         """Return a note on inputs by names that no parameter has, if the model takes any."""
-        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._parameters:
+        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._known:
             return None
         known = [each.name for each in self._signature.named]
-        unknown = ", ".join(repr(name) for name in inputs if name not in known)
-        matches, them = ("match", "them") if "," in unknown else ("matches", "it")
-        problem = f"of each item of the data, {unknown} {matches} no parameter of {self._name} by name"
+        unknown = [repr(name) for name in inputs if name not in known]
+        matches, them = ("match", "them") if len(unknown) > 1 else ("matches", "it")
+        problem = f"of each item of the data, {', '.join(unknown)} {matches} no parameter of {self._name} by name"
         return f"{problem}; it may ignore {them}." if unknown else None
 
     def _unclear(self, item: Sequence[Any]) -> TypeError:
@@ -281,7 +280,7 @@ class ItemReader:
             f"the names of the parameters of the model ({self._name}) are not known. Write a function with named "
             "parameters around it"
         )
-        if self._parameters is not None:
+        if self._signature.parameters is not None:
             known = self._signature.named
             first, *names = [each.name for i, each in enumerate(known) if i == 0 or not each.is_label] or ["x"]
             takes = f"{self._name} takes {shorten([each.name for each in known], 5)}"
