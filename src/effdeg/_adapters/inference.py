@@ -59,17 +59,16 @@ class ModelRunner:
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
-        if self._adapt is not None:
-            return self._adapt(lambda changed: self._call(changed, weights), inputs)
-        return self._call(inputs, weights)
-
-    def _call(self, inputs: Tree, weights: Mapping[str, Tensor] | None) -> Any:
-        arguments, keywords = as_arguments(inputs)
         replaced = {**(self._weights or {}), **(weights or {})}
-        with self._watch:
-            if replaced and isinstance(self.model, nn.Module):
-                return functional_call(self.model, replaced, arguments, keywords)
-            return self.model(*arguments, **keywords)
+
+        def call(inputs: Tree) -> Any:
+            arguments, keywords = as_arguments(inputs)
+            with self._watch:
+                if replaced and isinstance(self.model, nn.Module):
+                    return functional_call(self.model, replaced, arguments, keywords)
+                return self.model(*arguments, **keywords)
+
+        return call(inputs) if self._adapt is None else self._adapt(call, inputs)
 
     @contextmanager
     def watch(self, context: Watch) -> Iterator[None]:
