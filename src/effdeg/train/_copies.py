@@ -36,13 +36,14 @@ def make_copies(
             check_alike(examples, copies, f"function of {option}=")
             if look:
                 check_finite(copies, f"function of {option}=")
-        if len(changes) > 1:
-            chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long()
+        chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long() if len(changes) > 1 else None
     finally:
         if token is not None:
             GENERATOR.reset(token)
     for change in changes if first and look else ():
         warn_of_mixed_rows(change, examples, count, option)
+    if chosen is None:
+        return changed[0]
 
     def choose(*leaves: Tensor) -> Tensor:
         result = leaves[0]
