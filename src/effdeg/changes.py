@@ -1,15 +1,15 @@
 """Changes of examples that should not change a prediction, for ``partners=``: paths from examples to changed copies.
 
-A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example; the
-seed is that of ``effdeg.measure(…, seed=…)`` there, that of ``generator=`` where there is one in training, and of
-:func:`torch.manual_seed` elsewhere. All but :func:`drop_tokens` are differentiable, and take images N × channels ×
-height × width (a tensor, or a tuple or mapping with one such tensor).
+A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example, by
+the ``seed`` of a measurement, the ``generator`` of a training or :func:`torch.manual_seed`. All but :func:`drop_tokens`
+are differentiable, and take images N × channels × height × width (a tensor, or a tuple or mapping with one of them).
 """
 
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -71,7 +71,9 @@ def shift(pixels: int) -> Change:
     def change(x: Tensor) -> Tensor:
         rows, columns = (
             (torch.arange(size, device=x.device) + offset[:, None]).clamp(0, size - 1)
-            for size, offset in zip(x.shape[-2:], (_draw(x, 2, len(x)) * (2 * pixels + 1)).long() - pixels, strict=True)
+            for size, offset in zip(
+                x.shape[-2:], (draw(x.device, 2, len(x)) * (2 * pixels + 1)).long() - pixels, strict=True
+            )
         )
         examples = torch.arange(len(x), device=x.device)[:, None, None]
         # Indices on both sides of the channels put these last.
@@ -96,7 +98,7 @@ def crop(scale: float) -> Change:
     smallest = math.sqrt(scale)
 
     def change(x: Tensor) -> Tensor:
-        drawn = _draw(x, 3, len(x))
+        drawn = draw(x.device, 3, len(x))
         side = smallest + (1 - smallest) * drawn[0]
         offset = (1 - side) * (2 * drawn[1:] - 1)
         zero = torch.zeros_like(side)
@@ -124,7 +126,7 @@ def noise(deviation: float) -> Change:
     def change(x: Tensor) -> Tensor:
         return x + deviation * draw(x.device, *x.shape, by=torch.randn, dtype=x.dtype)
 
-    return Change(f"noise({deviation:g})", lambda x: _change_only(x, change, least=2))
+    return Change(f"noise({deviation:g})", lambda x: _change_images(x, change, vectors=True))
 
 
 def brightness(amount: float) -> Change:
@@ -143,7 +145,7 @@ def brightness(amount: float) -> Change:
     amount = check_number("amount", amount, "0.2 adds up to 0.2 to the pixels")
 
     def change(x: Tensor) -> Tensor:
-        return x + amount * (2 * _draw(x, len(x), 1, 1, 1).to(x.dtype) - 1)
+        return x + amount * (2 * draw(x.device, len(x), 1, 1, 1).to(x.dtype) - 1)
 
     return Change(f"brightness({amount:g})", lambda images: _change_images(images, change))
 
@@ -163,13 +165,8 @@ def compose(*changes: Callable[[Any], Any]) -> Change:
     for each in changes:
         if not callable(each):
             raise TypeError(f"compose takes functions of a batch, such as changes.mirror, not {each!r}.")
-
-    def change(examples: Any) -> Any:
-        for each in changes:
-            examples = each(examples)
-        return examples
-
-    return Change(" + ".join(map(name_change, changes)) or "nothing", change)
+    name = " + ".join(map(name_change, changes)) or "nothing"
+    return Change(name, lambda examples: reduce(lambda changed, change: change(changed), changes, examples))
 
 
 def drop_tokens(share: float, token: int = 0) -> Change:
@@ -199,12 +196,12 @@ def drop_tokens(share: float, token: int = 0) -> Change:
                 "drop_tokens takes token ids, integers of shape texts × length, alone or as 'input_ids' of a "
                 f"dictionary, not {describe_shapes(examples)}."
             )
-        shown = torch.ones_like(ids) if not by_name or "attention_mask" not in examples else examples["attention_mask"]
+        shown = examples.get("attention_mask", torch.ones_like(ids)) if by_name else torch.ones_like(ids)
         if shown.is_floating_point() and shown.is_cpu and bool((shown < 0).any()):
             raise ValueError(
                 "drop_tokens takes an attention_mask of 0 and 1, not one that is added to scores. Give booleans."
             )
-        order = _draw(ids, *ids.shape).masked_fill(shown == 0, 2.0)
+        order = draw(ids.device, *ids.shape).masked_fill(shown == 0, 2.0)
         order[:, 0] = 2.0
         # Of every text, the tokens with the smallest random numbers.
         count = (share * (shown != 0).sum(1, keepdim=True)).round()
@@ -233,22 +230,17 @@ def _parse_one(part: str, text: str) -> Callable[[Any], Any]:
     matched = re.fullmatch(r"(\w+)\s*(?:\(([^()]*)\))?", part)
     name = matched[1] if matched else part
     if matched is None or name not in _BY_NAME:
-        raise ValueError(f"{text!r}: {name!r} is not a change. Choose from: {', '.join(_EXAMPLES)}.")
-    change, types = _BY_NAME[name]
+        examples = ", ".join(example for example, *_ in _BY_NAME.values())
+        raise ValueError(f"{text!r}: {name!r} is not a change. Choose from: {examples}.")
+    example, change, types = _BY_NAME[name]
     numbers = matched[2].split(",") if matched[2] else []
     try:
         if any("_" in number for number in numbers):  # Python reads 1_0 as 10
             raise ValueError(part)
         given = [kind(number) for kind, number in zip(types, numbers, strict=True)]
     except ValueError:
-        example = next(each for each in _EXAMPLES if each.startswith(name))
         raise ValueError(f"{text!r}: {part!r} is not of the form {example}.") from None
     return change(*given) if types else change
-
-
-def _draw(x: Tensor, *shape: int) -> Tensor:
-    """Draw numbers from [0, 1) where a tensor is."""
-    return draw(x.device, *shape)
 
 
 def _check_share(name: str, value: float) -> float:
@@ -258,29 +250,23 @@ def _check_share(name: str, value: float) -> float:
     return value
 
 
-def _change_images(examples: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    def check_and_change(x: Tensor) -> Tensor:
-        check_channels_first(x)
-        return change(x)
-
-    return _change_only(examples, check_and_change, least=4)
-
-
-def _change_only(examples: Tree, change: Callable[[Tensor], Tensor], *, least: int) -> Tree:
-    """Change the one floating-point tensor that the examples hold; raise unless it has ``least`` dimensions."""
+def _change_images(examples: Tree, change: Callable[[Tensor], Tensor], *, vectors: bool = False) -> Tree:
+    """Change the one floating-point tensor that the examples hold; raise unless it holds images, or also vectors."""
     floating = [leaf for leaf in tensors(examples) if leaf.is_floating_point()]
-    if len(floating) != 1 or floating[0].dim() < least:
-        expected = "images, N × channels × height × width" if least == 4 else "vectors, N × D, or images"
+    if len(floating) != 1 or floating[0].dim() < (2 if vectors else 4):
+        expected = "vectors, N × D, or images" if vectors else "images, N × channels × height × width"
         raise TypeError(f"expected one floating-point tensor of {expected}, not {describe_shapes(examples)}.")
+    if not vectors:
+        check_channels_first(floating[0])
     return tree_map(lambda leaf: change(leaf) if leaf is floating[0] else leaf, examples)
 
 
-_BY_NAME: dict[str, tuple[Callable[..., Any], tuple[Callable[[str], float], ...]]] = {
-    "mirror": (mirror, ()),
-    "shift": (shift, (int,)),
-    "crop": (crop, (float,)),
-    "noise": (noise, (float,)),
-    "brightness": (brightness, (float,)),
-    "drop_tokens": (drop_tokens, (float, int)),
+# An example of each, and the types of its numbers.
+_BY_NAME: dict[str, tuple[str, Callable[..., Any], tuple[Callable[[str], float], ...]]] = {
+    "mirror": ("mirror", mirror, ()),
+    "shift": ("shift(4)", shift, (int,)),
+    "crop": ("crop(0.5)", crop, (float,)),
+    "noise": ("noise(0.1)", noise, (float,)),
+    "brightness": ("brightness(0.2)", brightness, (float,)),
+    "drop_tokens": ("drop_tokens(0.1, 103)", drop_tokens, (float, int)),
 }
-_EXAMPLES = ("mirror", "shift(4)", "crop(0.5)", "noise(0.1)", "brightness(0.2)", "drop_tokens(0.1, 103)")

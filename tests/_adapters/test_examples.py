@@ -179,11 +179,7 @@ def test_bad_numbers_in_a_data_set_are_named_by_index(wrap):
         effdeg.measure(mlp(), data, paths=100, nodes=8, degree=4)
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda x: x, lambda x: [(row, 0) for row in x]],
-    ids=["array", "examples"],
-)
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [(row, 0) for row in x]], ids=["array", "examples"])
 def test_a_masked_array_is_refused(wrap):
     with pytest.raises(TypeError, match=r"masked array of numpy.*x.filled\(0.0\).*x.compressed\(\)"):
         effdeg.measure(never, wrap(np.ma.masked_greater(X.numpy(), 1.0)), **FAST)
@@ -263,34 +259,6 @@ def test_constants_beside_tensors_reach_the_model():
     assert torch.equal(measured.per_path, effdeg.measure(lambda x: 2 * x, X, **FAST).per_path)
 
 
-class Answer:
-    def __init__(self, logits):
-        self.logits = logits
-
-
-OUTPUTS = {
-    "logits": Answer,
-    "dict": lambda z: {"loss": z.sum(), "logits": z},
-    "first of a dict": lambda z: {"probabilities": z, "other": z * 2},
-    "tuple": lambda z: (z, z * 2),
-    "loss first": lambda z: (z.sum(), z),
-    "list": lambda z: [z],
-}
-
-
-@pytest.mark.parametrize("kind", OUTPUTS)
-def test_every_kind_of_outputs_gives_the_same_result(kind):
-    model = mlp()
-    expected = effdeg.measure(model, X, **FAST)
-
-    def wrapped(x):
-        return OUTPUTS[kind](model(x))
-
-    assert torch.equal(effdeg.measure(wrapped, X, **FAST).per_path, expected.per_path)
-    traced = effdeg.trace(wrapped, X, paths=10, nodes=8).fit(degree=4)
-    torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
-
-
 def test_a_model_that_writes_all_its_outputs_into_the_same_memory():
     model, buffer, output = mlp(), torch.empty(256, 4), "identity"  # 40 paths of 8 nodes take two batches
 
@@ -304,28 +272,8 @@ def test_a_model_that_writes_all_its_outputs_into_the_same_memory():
     torch.testing.assert_close(traced.per_path, expected.per_path)
 
 
-def test_a_function_of_the_raw_output():
-    model = mlp()
-    expected = effdeg.measure(lambda x: model(x).sigmoid(), X, output="identity", **FAST)
-    for returned, output in (
-        (lambda x: {"policy": model(x), "value": x}, lambda out: out["policy"].sigmoid()),
-        (lambda x: model(x), torch.sigmoid),
-        (lambda x: (x.sum(), model(x)), "sigmoid"),
-    ):
-        measured = effdeg.measure(returned, X, output=output, **FAST)
-        assert torch.equal(measured.per_path, expected.per_path)
-        traced = effdeg.trace(returned, X, paths=10, nodes=8).fit(degree=4, output=output)
-        torch.testing.assert_close(traced.per_path, expected.per_path, rtol=1e-12, atol=0)
-    assert measured.settings.output == "sigmoid"
-
-
 @pytest.mark.parametrize(
-    "wrap",
-    [
-        partial(Subset, indices=range(5)),
-        lambda items: items,
-        lambda items: DataLoader(items, batch_size=2),
-    ],
+    "wrap", [partial(Subset, indices=range(5)), lambda items: items, lambda items: DataLoader(items, batch_size=2)]
 )
 def test_images_of_pillow_are_told_how_to_become_tensors(wrap):
     items = [(Image.new("L", (4, 3), 40 * label), label) for label in range(5)]

@@ -74,26 +74,45 @@ def test_a_layer_of_torchscript_is_refused(compiled):
         effdeg.measure(compiled(Counting()), X, at="layers.0", **FAST)
 
 
-def test_buffers_that_come_and_go():
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("kept", torch.ones(2))
-            self.register_buffer("dropped", torch.ones(3))
+class Strange(nn.Module):
+    """Buffers that a forward pass writes to, replaces, drops, adds or lets grow, and some that cannot be compared."""
 
-        def forward(self, x):
-            self.register_buffer("new", x.sum())
-            self.dropped = None
-            self.kept = self.kept * 2
-            return x
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        self.register_buffer("calls", torch.zeros(2))
+        self.view = self.calls[:1]
+        self.register_buffer("replaced", torch.ones(2))
+        self.register_buffer("dropped", torch.ones(3))
+        self.register_buffer("none", None)
+        self.register_buffer("grows", torch.zeros(1))
+        self.register_buffer("nothing", torch.full((2,), torch.nan))
+        self.register_buffer("sparse", torch.eye(6).to_sparse())
+        self.register_buffer("meta", torch.zeros(2, device="meta"))
 
-    model = Odd()
-    kept, dropped = model.kept, model.dropped
-    effdeg.measure(model, X, **FAST)
-    assert set(model._buffers) == {"kept", "dropped"}
-    assert model.kept is kept
-    assert model.dropped is dropped
-    assert torch.equal(kept, torch.ones(2))
+    def forward(self, x):
+        self.calls += 1
+        self.replaced = self.replaced * 2
+        self.dropped, self.none = None, x.detach()
+        self.grows.resize_(len(x))
+        self.register_buffer("new", x.sum())
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("run", [lambda model: effdeg.measure(model, X, **FAST), lambda m: proxies.margin(m, (X, Y))])
+def test_strange_buffers(run):
+    model = Strange()
+    before, version = dict(model._buffers), model.nothing._version
+    run(model)
+    assert model._buffers.keys() == before.keys()
+    assert all(model._buffers[name] is each for name, each in before.items())
+    assert torch.equal(model.replaced, torch.ones(2))
+    assert model.grows.shape == (1,)
+    assert model.nothing._version == version  # not written to, since NaN has not changed
+    # Views of a buffer see it restored.
+    assert model.calls.tolist() == [0, 0] == [*model.view.tolist(), 0]
+    model.calls += 1
+    assert model.view.item() == 1
 
 
 def run_in_threads(*calls, times):
@@ -164,56 +183,6 @@ def test_a_loader_that_draws_is_seeded_and_the_state_put_back():
     assert values[0] != effdeg.measure(model, loader, seed=1, **FAST).value
 
 
-class Odd(nn.Module):
-    """A buffer that is not a number, one that is none until the first pass, and one that grows."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(6, 4)
-        self.register_buffer("nothing", torch.full((2,), torch.nan))
-        self.register_buffer("none", None)
-        self.register_buffer("grows", torch.zeros(1))
-
-    def forward(self, x):
-        self.none = x.detach()
-        self.grows.resize_(len(x))
-        return self.inner(x)
-
-
-def test_odd_buffers():
-    model = Odd()
-    version = model.nothing._version
-    proxies.margin(model, (X, Y))
-    assert model.nothing._version == version
-    assert model.none is None
-    assert model.grows.shape == (1,)
-
-
-class Strange(nn.Module):
-    """A sparse buffer, one without data, and one that the forward pass adds."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(6, 4)
-        self.register_buffer("sparse", torch.eye(6).to_sparse())
-        self.register_buffer("meta", torch.zeros(2, device="meta"))
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x):
-        self.calls += 1
-        if "new" not in self._buffers:
-            self.register_buffer("new", torch.ones(2))
-        return self.inner(x)
-
-
-def test_strange_buffers():
-    model = Strange()
-    proxies.margin(model, (X, Y))
-    effdeg.measure(model, X, **FAST)
-    assert "new" not in model.state_dict()
-    assert float(model.calls) == 0
-
-
 class _Scaled(nn.Linear):
     def forward(self, x, scale=2.0):
         return super().forward(x) * scale
@@ -227,21 +196,3 @@ def test_a_program_of_one_batch_size_is_refused():
     assert "Guard" not in str(raised.value)
     dynamic = torch.export.export(nn.Linear(6, 4), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
     assert effdeg.measure(dynamic, x, paths=5).value > 0
-
-
-def test_views_of_a_buffer_see_it_restored():
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.zeros(2))
-            self.view = self.calls[:1]
-
-        def forward(self, x):
-            self.calls += 1
-            return x
-
-    model = Counting()
-    effdeg.measure(model, X, **FAST)
-    assert model.calls.tolist() == [0, 0] == [*model.view.tolist(), 0]
-    model.calls += 1
-    assert model.view.item() == 1

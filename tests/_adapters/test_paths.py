@@ -80,6 +80,16 @@ def test_masks_are_known_by_type_and_name_not_by_values(kind):
         ("padding_mask", [True, True, False, False], [True, False, True, False], [True, False, False, False]),
         ("mask", [0.0, 0.0, -9.0, -9.0], [0.0, -9.0, 0.0, -9.0], [0.0, 0.0, 0.0, -9.0]),
         ("pad_mask", [0.0, 0.0, -9.0, -9.0], [0.0, -9.0, 0.0, -9.0], [0.0, 0.0, 0.0, -9.0]),
+        ("key_padding_mask", [0.0, -torch.inf], [-torch.inf, -torch.inf], [0.0, -torch.inf]),
+        ("mask", [0.0, -torch.inf], [-torch.inf, -torch.inf], [0.0, -torch.inf]),
+        ("keep", [True, True, False, False], [True, False, True, False], [True, True, True, False]),
+        ("attention_mask", [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]),
+        ("pad_mask", [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]),
+        ("pad_mask", [0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]),
+        ("levels_mask", [1, 1, 0, 2], [2, 0, 1, 1], [2, 1, 1, 2]),  # as Longformer has them
+        # No mask by its name: the first end's, whatever the values.
+        ("token_type_ids", [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 1, 1]),
+        ("scores", [0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]),
         ("ids", [1, 2, 3, 4], [5, 6, 7, 8], [1, 2, 3, 4]),
     ],
 )

@@ -77,37 +77,21 @@ def scores_by_svd(values):
     return (left * singular[..., None, :])[..., :3]
 
 
-def straight(generator):
-    """A straight path: one singular value, the others vanish."""
-    alpha = chebyshev_nodes(4)[:, None]
-    return alpha * torch.randn(1, 10, dtype=torch.float64, generator=generator)
-
-
-def coincident(generator):
-    """Two equal singular values: the kept components may turn in their plane."""
-    values = torch.zeros(4, 10, dtype=torch.float64)
-    values[:, 0] = torch.tensor([1.0, -1.0, 0.0, 0.0])
-    values[:, 1] = torch.tensor([0.0, 0.0, 1.0, -1.0])
-    return values
-
-
-def constant(generator):
-    """No variation at all."""
-    return torch.ones(4, 10, dtype=torch.float64)
-
-
-def nearly_coincident(generator):
-    """Two singular values that differ by a part in 1e-9."""
-    values = coincident(generator)
-    values[:, 1] *= 1 + 1e-9
-    return values
+STRAIGHT = chebyshev_nodes(4)[:, None] * torch.linspace(-1, 2, 10, dtype=torch.float64)
+COINCIDENT = torch.tensor([[1, 0], [-1, 0], [0, 1], [0, -1]]).double() @ torch.eye(2, 10, dtype=torch.float64)
+DEGENERATE = {
+    "straight": STRAIGHT,  # one singular value, the others vanish
+    "coincident": COINCIDENT,  # two equal singular values: the kept components may turn in their plane
+    "nearly coincident": COINCIDENT * torch.tensor([1, 1 + 1e-9, *[1] * 8], dtype=torch.float64),
+    "constant": torch.ones(4, 10, dtype=torch.float64),
+}
 
 
 @pytest.mark.parametrize("components", [1, 3])
-@pytest.mark.parametrize("make", [straight, coincident, constant, nearly_coincident])
+@pytest.mark.parametrize("kind", DEGENERATE)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_gradients_are_finite_and_bounded_where_eigenvalues_meet_or_vanish(make, components, dtype):
-    values = make(torch.Generator().manual_seed(0)).to(dtype)[None].requires_grad_()
+def test_gradients_are_finite_and_bounded_where_eigenvalues_meet_or_vanish(kind, components, dtype):
+    values = DEGENERATE[kind].to(dtype, copy=True)[None].requires_grad_()
     scores = project(values, components)
     expected = reference.principal_scores(values[0].detach().double().numpy(), components)
     np.testing.assert_allclose(np.linalg.norm(scores[0].detach().numpy()), np.linalg.norm(expected), atol=1e-5)
@@ -117,7 +101,7 @@ def test_gradients_are_finite_and_bounded_where_eigenvalues_meet_or_vanish(make,
 
 
 def test_a_straight_path_has_the_gradient_of_its_one_component():
-    values = straight(torch.Generator().manual_seed(0))[None].requires_grad_()
+    values = STRAIGHT.clone()[None].requires_grad_()
     scores = project(values, 3)
     assert bool((scores[..., 1:] == 0).all())
     (scores[..., 0] ** 2).sum().backward()  # the first eigenvalue: its gradient is 2 Y v vᵀ = 2 Y, for a straight path

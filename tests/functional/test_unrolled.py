@@ -4,15 +4,7 @@ import pytest
 import torch
 
 from effdeg.functional import _projection as projection
-from effdeg.functional import (
-    basis_matrix,
-    chebyshev_nodes,
-    cosine_nodes,
-    effective_degree,
-    fit,
-    project,
-    uniform_nodes,
-)
+from effdeg.functional import basis_matrix, chebyshev_nodes, cosine_nodes, effective_degree, fit, project, uniform_nodes
 from effdeg.functional._unrolled import eigenvectors, least_squares_operator
 
 # What is left off the diagonal in the worst case, relative to the largest eigenvalue.

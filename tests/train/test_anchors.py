@@ -115,13 +115,6 @@ def test_outputs_without_a_dimension_of_their_own():
     torch.testing.assert_close(flat, penalty(model[0], X)[1])
 
 
-def test_the_values_of_points_alone_are_too_few():
-    penalty = Penalty(anchor="self")
-    points = penalty.points(X)
-    with pytest.raises(ValueError, match="give all 24 rows"):
-        penalty.degree(mlp().double()(points.inputs), points)
-
-
 LAYERS = [{"at": "0"}, {"at": "2"}, {"batchnorm": "frozen"}, {"at": "2", "batchnorm": "frozen"}, {"components": 2}]
 
 

@@ -91,10 +91,10 @@ def test_outputs_that_do_not_match():
         penalty(mlp().double(), X, torch.rand(12, 3).softmax(-1))
     with pytest.raises(ValueError, match="for a batch of 24"):
         penalty.degree(torch.rand(5, 4), penalty.points(X, Y))
-    uniform = Penalty(sampling="uniform")
-    points = uniform.points(X)
-    with pytest.raises(ValueError, match="give all 24 rows"):
-        uniform.degree(torch.rand(len(points), 4), points)
+    for ends in (Penalty(sampling="uniform"), Penalty(anchor="self")):
+        points = ends.points(X)
+        with pytest.raises(ValueError, match="give all 24 rows"):
+            ends.degree(torch.rand(len(points), 4), points)
     with pytest.raises(ValueError, match="alpha of shape"):
         penalty.points(X, Y, alpha=torch.rand(2, 4))
     with pytest.raises(ValueError, match=r"pairs of shape \(2, 3\)"):

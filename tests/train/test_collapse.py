@@ -3,11 +3,9 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from effdeg import Penalty
 from effdeg.train._collapse import CollapseWatch
-from tests.models import mlp
 
 VARIED = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
 CONSTANT = torch.tensor([[0.5, 0.5], [0.501, 0.499], [0.499, 0.501]])
@@ -60,21 +58,3 @@ def test_the_penalty_looks_at_unlabeled_outputs():
         penalty(model, x, unlabeled=torch.randn(8, 3))
     with pytest.warns(RuntimeWarning, match="8 unlabeled examples"):
         penalty(model, x, unlabeled=torch.randn(8, 3))
-
-
-def train(penalty, weight, steps=251):
-    """Learn eight examples, then simplify."""
-    torch.manual_seed(0)
-    model, x, unlabeled = mlp(), torch.randn(8, 6), torch.randn(256, 6)
-    y = torch.arange(8) % 4
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for step in range(steps):
-        logits, degree = penalty(model, x, y, unlabeled=unlabeled[torch.randint(256, (64,))])
-        optimizer.zero_grad()
-        (cross_entropy(logits, y) + (weight if step > 100 else 0.0) * degree).backward()
-        optimizer.step()
-
-
-def test_a_model_that_collapses_in_training():
-    with pytest.warns(RuntimeWarning, match="collapsed"):
-        train(Penalty(anchor="self", end_gradients=True), weight=300.0)

@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 from effdeg import Penalty, changes
 from tests.batches import X, Y, same_draw, tokens
 from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
+from tests.train.test_loops import assert_same_compiled
 
 U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
@@ -212,21 +213,12 @@ def test_a_compiled_step_is_the_same_step(without_shape_checks):
     def degree_of(x, y, u):
         return penalty(model, x, y, unlabeled=u, teacher=teacher)[1]
 
-    compiled = torch.compile(degree_of, fullgraph=True, backend="eager")
-    results = []
-    for function in (degree_of, compiled):
-        torch.manual_seed(0)
-        degree = function(images[:4], Y[:4], images[4:])
-        results.append((degree.detach(), torch.autograd.grad(degree, list(model.parameters()))))
-    torch.testing.assert_close(*results)
+    assert_same_compiled(degree_of, model, [(images[:4], Y[:4], images[4:])])
 
 
 @pytest.mark.parametrize(
     ("partners", "error", "message"),
-    [
-        (X, TypeError, "not a Tensor. A second data set is for effdeg.measure"),
-        ([turn, X], TypeError, "not a list"),
-    ],
+    [(X, TypeError, "not a Tensor. A second data set is for effdeg.measure"), ([turn, X], TypeError, "not a list")],
 )
 def test_partners_that_are_no_functions_are_refused_when_the_penalty_is_made(partners, error, message):
     with pytest.raises(error, match=message):

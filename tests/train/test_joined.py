@@ -9,7 +9,7 @@ from torch import nn
 
 from effdeg import Penalty
 from tests.batches import X, same_draw, tokens
-from tests.models import Shared, Tokens, mlp
+from tests.models import Tokens, mlp, with_batchnorm
 from tests.oracles import reference
 from tests.properties import assert_same_gradients
 
@@ -50,15 +50,6 @@ def test_the_gradient_through_a_layer_reaches_the_layers_before_it():
         torch.testing.assert_close(parameter.grad, expected)
 
 
-def test_a_layer_that_cannot_hold_a_path():
-    with pytest.raises(ValueError, match="ran 2 times"):
-        Penalty(at="layer")(Shared(), X.float())
-    model = nn.ModuleDict({"used": mlp(), "unused": nn.Linear(2, 2)})
-    model.forward = model["used"].forward
-    with pytest.raises(ValueError, match="ran 0 times"):
-        Penalty(at="unused")(model, X.float())
-
-
 def test_layers_of_wrapped_models_go_by_their_own_names():
     model = mlp().double()
     wrapped = nn.DataParallel(model) if not torch.cuda.is_available() else model
@@ -70,11 +61,6 @@ def test_layers_of_wrapped_models_go_by_their_own_names():
             torch.testing.assert_close(outputs, model(X))
             torch.manual_seed(0)
             assert degree == Penalty(at="1")(model, X)[1]
-
-
-def with_batchnorm():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 4)).double()
 
 
 def test_joint_is_one_batch():

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
@@ -18,11 +19,16 @@ from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
 
 
 class Parameter(NamedTuple):
-    """A parameter of a model's forward function that can be given by position."""
+    """A parameter of a model's forward function."""
 
     name: str
     required: bool
-    takes_tensor: bool
+    takes_tensor: bool  # as a flag does not, by its default
+
+    @classmethod
+    def of(cls, name: str, *, has_default: bool, default: object) -> "Parameter":
+        """Describe a parameter by its default."""
+        return cls(name, not has_default, not has_default or default is None or isinstance(default, Tensor))
 
     @property
     def is_mask(self) -> bool:
@@ -38,13 +44,14 @@ class Parameter(NamedTuple):
 class Signature(NamedTuple):
     """What a model's forward function takes."""
 
-    parameters: list[Parameter] | None = None  # by position; None if their names or number are not known
-    keywords: tuple[Parameter, ...] = ()  # by name alone
+    parameters: Sequence[Parameter] | None = None  # by position; None if their names or number are not known
+    keywords: Sequence[Parameter] = ()  # by name alone
     more_arguments: bool = False  # *args
     more_keywords: bool = False  # **kwargs
 
+    @property
     def named(self) -> list[Parameter]:
-        """Return the parameters with known names."""
+        """The parameters with known names."""
         return [*(self.parameters or ()), *self.keywords]
 
 
@@ -60,68 +67,50 @@ class Item(NamedTuple):
     note: str | None = None  # on entries that are not used, or whose use was inferred
 
 
-def find_parameters(model: object) -> list[Parameter] | None:
-    """Return the parameters that take a model's positional arguments; None if their names or number are not known."""
-    return _find_signature(model).parameters
-
-
 def _find_signature(model: object) -> Signature:
     if not isinstance(model, nn.Module):
         return _read_signature(model)
     # A wrapper such as PEFT's may pass on whatever it is given.
-    found = [_read_signature(module) for module in dict.fromkeys((as_module(model), base_model(model)))]
-    return next((signature for signature in found if signature.parameters is not None), found[-1])
+    signatures = [_read_signature(module) for module in dict.fromkeys((as_module(model), base_model(model)))]
+    return next((signature for signature in signatures if signature.parameters is not None), signatures[-1])
 
 
 def _read_signature(model: Any) -> Signature:
     if isinstance(model, torch.jit.ScriptModule):
         script: Any = model.forward
-        arguments = script.schema.arguments[1:]
         return Signature([
-            Parameter(each.name, *_describe_default(each.default_value, each.has_default_value())) for each in arguments
+            Parameter.of(each.name, has_default=each.has_default_value(), default=each.default_value)
+            for each in script.schema.arguments[1:]
         ])
     try:
-        if isinstance(model, nn.Module):
-            # By the class, since the function may be replaced on an object while it is trained.
-            parameters = list(inspect.signature(type(model).forward).parameters.values())[1:]
-        else:
-            parameters = list(inspect.signature(model).parameters.values())
+        # By the class, since the function may be replaced on an object while it is trained.
+        function, skipped = (type(model).forward, 1) if isinstance(model, nn.Module) else (model, 0)
+        parameters = list(inspect.signature(function).parameters.values())[skipped:]
     except (TypeError, ValueError):  # some builtins have none
         return Signature()
-
-    def select(*kinds: object) -> list[Parameter]:
-        return [
-            Parameter(each.name, *_describe_default(each.default, each.default is not each.empty))
-            for each in parameters
-            if each.kind in kinds
-        ]
-
+    by_kind: dict[Any, list[Parameter]] = defaultdict(list)
+    for each in parameters:
+        described = Parameter.of(each.name, has_default=each.default is not each.empty, default=each.default)
+        by_kind[each.kind].append(described)
     kind = inspect.Parameter
-    more = bool(select(kind.VAR_POSITIONAL))
+    more = kind.VAR_POSITIONAL in by_kind
     return Signature(
-        None if more else select(kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD),
-        tuple(select(kind.KEYWORD_ONLY)),
+        None if more else by_kind[kind.POSITIONAL_ONLY] + by_kind[kind.POSITIONAL_OR_KEYWORD],
+        by_kind[kind.KEYWORD_ONLY],
         more_arguments=more,
-        more_keywords=bool(select(kind.VAR_KEYWORD)),
+        more_keywords=kind.VAR_KEYWORD in by_kind,
     )
-
-
-def _describe_default(default: object, exists: bool) -> tuple[bool, bool]:
-    """Return whether a parameter is required, and whether it takes a tensor, as a flag does not."""
-    return not exists, not exists or default is None or isinstance(default, Tensor)
 
 
 def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
     """Return positional arguments by the names of their parameters, or as ``[0]``, ``[1]``, … where these are unknown.
 
-    Raises:
-        TypeError: If an argument may be a mask and has no known name, so that it would count for one end of a path, or
-            that of another parameter.
+    An argument that may be a mask is refused if it has no name, or that of another parameter.
     """
-    return _name(arguments, find_parameters(model) if len(arguments) > 1 else None)
+    return _name(arguments, _find_signature(model).parameters if len(arguments) > 1 else None)
 
 
-def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[str, Any]:
+def _name(arguments: Sequence[Any], parameters: Sequence[Parameter] | None) -> dict[str, Any]:
     if parameters is not None and len(parameters) >= len(arguments):
         named = dict(zip((each.name for each in parameters), arguments, strict=False))
         _check_places(named, parameters)
@@ -137,7 +126,7 @@ def _name(arguments: Sequence[Any], parameters: list[Parameter] | None) -> dict[
     return {f"[{position}]": argument for position, argument in enumerate(arguments)}
 
 
-def _check_places(named: Mapping[str, Any], parameters: list[Parameter]) -> None:
+def _check_places(named: Mapping[str, Any], parameters: Sequence[Parameter]) -> None:
     """Raise if a mask would be passed as something else, as past values, by a model that takes masks elsewhere."""
     mask = _find_free_mask(parameters, named)
     (first, examples), *others = named.items()
@@ -161,25 +150,19 @@ def _find_free_mask(parameters: Iterable[Parameter], used: Collection[str]) -> s
 class ItemReader:
     """Decides what the entries of the items of a data set are to a model.
 
-    A mapping has labels by name (:data:`LABELS`); what is no tuple is inputs alone, and so is the entry of ``(x,)``. In
-    a tuple ``(x, …)`` the entries behind the first are, in this order: the arguments that the model requires; one
-    further input, if the model has a parameter for it; and labels. A pair is ``(inputs, labels)`` unless its second
-    entry has the shape of a mask and the model's second parameter is one. A mask of booleans is refused rather than
-    taken for labels where the model may have a parameter for it.
+    A mapping has labels by name (:data:`LABELS`); what is no tuple is inputs alone. The entries of a tuple are, in this
+    order: the arguments that the model requires; one further input, if the model has a parameter for it; and labels. A
+    pair is inputs and labels unless its second entry has the shape of a mask and the model's second parameter is one.
     """
 
     def __init__(self, model: object) -> None:
         # Not the model itself, since processes that load data get a copy of this.
         self._name = type(as_module(model) or model).__name__
         self._signature = _find_signature(model)
-        self._parameters = self._signature.parameters
+        self._known = self._signature.parameters or []
 
     def __call__(self, item: Any) -> Item:
-        """Divide a batch of items into what the model is called with, and labels.
-
-        Raises:
-            TypeError: If an entry may be an input of the model or labels.
-        """
+        """Divide a batch of items into what the model is called with, and labels; raise if either is unclear."""
         if isinstance(item, Mapping):
             inputs, labels = split_labels(item)
             return Item(inputs, labels, self._note_unknown(inputs))
@@ -187,46 +170,34 @@ class ItemReader:
             return Item(item)
         if len(item) == 1 or is_plain_tuple(item[0]) or isinstance(item[0], Mapping):  # complete inputs
             return self._use(item, 1)
-        known = self._parameters or []
         # Without these the model cannot be called.
-        required = next((i for i, each in enumerate(known) if not each.required or each.is_label), len(known))
+        optional = (i for i, each in enumerate(self._known) if not each.required or each.is_label)
+        required = next(optional, len(self._known))
         count = max(1, min(required, len(item)))
-        masks = [each for each in self._signature.keywords if each.is_mask]
-        further = [each for each in (*known[count:], *masks) if each.takes_tensor and not each.is_label]
-        rest = item[count:]
-        if not rest:
-            return self._use(item, count)
-        if len(rest) > 1 and self._parameters is None:
-            raise self._unclear(item)
-        following = known[count] if count < len(known) else None
-        if not further or (following is not None and following.is_label):
-            return self._use(item, count)
-        choose = self._choose_of_pair if len(rest) == 1 else self._choose
-        parameter = choose(item, count, following if following in further else None, further)
-        return self._use(item, count, parameter)
+        return self._use(item, count, self._choose(item, count) if len(item) > count else None)
 
-    def _choose_of_pair(
-        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
-    ) -> Parameter | None:
-        """Return the parameter that the last entry belongs to, None for labels; raise if it may be either."""
-        last = item[count]
-        if not _has_positions_of(item[0], last):
-            return None
-        if following is not None and following.is_mask:
-            return following
-        if any(each.is_mask for each in further) and _may_be_mask(last):
-            raise self._unclear(item)
-        # Token ids and their labels are a pair too.
-        if following is not None and last.is_floating_point():
-            raise self._unclear(item)
-        return None
-
-    def _choose(
-        self, item: Sequence[Any], count: int, following: Parameter | None, further: list[Parameter]
-    ) -> Parameter | None:
-        """Return the parameter that the entry before the labels belongs to, None for labels; raise if it is unclear."""
-        entry, *others = item[count:]
+    def _choose(self, item: Sequence[Any], count: int) -> Parameter | None:
+        """Return the parameter that the entry after the first ones belongs to, None for labels; raise if unclear."""
+        following = self._known[count] if count < len(self._known) else None
+        masks_by_name = [each for each in self._signature.keywords if each.is_mask]
+        further = [each for each in (*self._known[count:], *masks_by_name) if each.takes_tensor and not each.is_label]
         masks = [each for each in further if each.is_mask]
+        entry, *others = item[count:]
+        if others and self._signature.parameters is None:
+            raise self._unclear(item)
+        if not further or (following is not None and following.is_label):
+            return None
+        following = following if following in further else None
+        has_positions = _has_positions_of(item[0], entry)
+        if not others:
+            if not has_positions:
+                return None
+            if following is not None and following.is_mask:
+                return following
+            # Token ids and their labels are a pair too.
+            if (following is not None and entry.is_floating_point()) or (masks and _may_be_mask(entry)):
+                raise self._unclear(item)
+            return None
         if not isinstance(entry, Tensor) or entry.numel() == len(entry):  # one number per example
             if masks == further:  # which has more
                 return None
@@ -234,9 +205,9 @@ class ItemReader:
         after = further[1:2] if following is not None else further[:1]
         if len(others) > 1 or (after and _has_positions_of(item[0], others[0]) and _holds_flags(others[0])):
             raise self._unclear(item)  # more inputs, perhaps in another order
-        if masks and _has_positions_of(item[0], entry) and following not in masks:
+        if masks and has_positions and following not in masks:
             following = masks[0] if len(masks) == 1 and _may_be_mask(entry) else None
-        if following is None or (following.is_mask and not _has_positions_of(item[0], entry)):
+        if following is None or (following.is_mask and not has_positions):
             raise self._unclear(item)
         return following
 
@@ -249,25 +220,24 @@ class ItemReader:
             if parameter.is_mask and not _may_be_mask(further, parameter.name):
                 raise self._unclear(item)
             check_finite({parameter.name: further})
-            names = [*(each.name for each in (self._parameters or [])[:count]), parameter.name]
+            names = [*(each.name for each in self._known[:count]), parameter.name]
             inputs, count = dict(zip(names, item, strict=False)), count + 1
             note = _note_passed(names)
         elif is_plain_tuple(inputs) and len(inputs) > 1:
-            named = _name(inputs, self._parameters)
+            named = _name(inputs, self._signature.parameters)
             if count > 1:
                 note = _note_passed(named)
             inputs = named if any("mask" in name.lower() or hides_ones(name) for name in named) else inputs
         labels, *unused = item[count:] or [None]
-        used = {each.name for each in (self._parameters or [])[:count]} if parameter is None else set(inputs)
+        used = {each.name for each in self._known[:count]} if parameter is None else set(inputs)
         if any(self._may_take(item, entry, used) for entry in item[count:]):
             raise self._unclear(item)
         if tensors(unused):
             # What has the positions of the inputs is hardly the labels if more follows.
             first = count if _has_positions_of(item[0], labels) else count + 1
             shapes = _describe_entries({f"[{place}]": entry for place, entry in enumerate(item) if place >= first})
-            note = (
-                f"of each item of the data, {shapes} {'is' if first == len(item) - 1 else 'are'} not used by the model."
-            )
+            are = "is" if first == len(item) - 1 else "are"
+            note = f"of each item of the data, {shapes} {are} not used by the model."
         elif note is None and (other := self._find_other_use(labels, count)) is not None:
             note = (
                 f"of each item of the data, [{count}] is taken for labels, not for {other!r}; to pass it, give dicts."
@@ -282,41 +252,36 @@ class ItemReader:
         if entry.is_floating_point():
             return signature.more_arguments
         if entry.dtype != torch.bool:
-            return _find_free_mask(signature.named(), used) is not None and _may_be_mask(entry)
+            return _find_free_mask(signature.named, used) is not None and _may_be_mask(entry)
         # The second entry of a pair can be labels that the model has a parameter for.
-        free = (each for each in signature.named() if each.name not in used and (len(item) > 2 or not each.is_label))
+        free = (each for each in signature.named if each.name not in used and (len(item) > 2 or not each.is_label))
         return signature.more_arguments or signature.more_keywords or any(each.takes_tensor for each in free)
 
     def _find_other_use(self, labels: Any, count: int) -> str | None:
         """Return the name of the next parameter if it may be meant for what is taken for labels, a row of amounts."""
-        following = (self._parameters or [])[count : count + 1]
+        following = self._known[count : count + 1]
         takes = any(each.takes_tensor and not each.is_label and not each.is_mask for each in following)
         amounts = isinstance(labels, Tensor) and labels.is_floating_point() and labels[0].numel() > 1
         return following[0].name if takes and amounts and not are_distributions(labels) else None
 
     def _note_unknown(self, inputs: Tree) -> str | None:
         """Return a note on inputs by names that no parameter has, if the model takes any."""
-        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._parameters:
+        if not isinstance(inputs, Mapping) or not self._signature.more_keywords or not self._known:
             return None
-        known = [each.name for each in self._signature.named()]
+        known = [each.name for each in self._signature.named]
         unknown = [repr(name) for name in inputs if name not in known]
-        if not unknown:
-            return None
-        matches, them = ("matches", "it") if len(unknown) == 1 else ("match", "them")
-        return (
-            f"of each item of the data, {', '.join(unknown)} {matches} no parameter of {self._name} by name; it may "
-            f"ignore {them}."
-        )
+        matches, them = ("match", "them") if len(unknown) > 1 else ("matches", "it")
+        problem = f"of each item of the data, {', '.join(unknown)} {matches} no parameter of {self._name} by name"
+        return f"{problem}; it may ignore {them}." if unknown else None
 
     def _unclear(self, item: Sequence[Any]) -> TypeError:
-        if self._parameters is None:
-            takes = (
-                f"the names of the parameters of the model ({self._name}) are not known. Write a function with named "
-                "parameters around it"
-            )
-            first, names = "x", ["mask"]
-        else:
-            known = self._signature.named()
+        first, names = "x", ["mask"]
+        takes = (
+            f"the names of the parameters of the model ({self._name}) are not known. Write a function with named "
+            "parameters around it"
+        )
+        if self._signature.parameters is not None:
+            known = self._signature.named
             first, *names = [each.name for i, each in enumerate(known) if i == 0 or not each.is_label] or ["x"]
             takes = f"{self._name} takes {shorten([each.name for each in known], 5)}"
             takes += " and any keywords" if self._signature.more_keywords else ""
@@ -332,21 +297,15 @@ class ItemReader:
 def note_possible_masks(inputs: Tree) -> str | None:
     """Return a note on integers that may be a mask but do not have its name, so that they are those of one example."""
     leaves = named_tensors(inputs)
-    names = [
-        repr(name)
-        for name, leaf in leaves[1:]
-        if _has_positions_of(leaves[0][1], leaf)
-        and not leaf.is_floating_point()
-        and not is_mask(name, leaf)
-        and not re.search("type|segment|label", name)
-        and _may_be_mask(leaf)
-    ]
-    if not names:
-        return None
-    return (
-        f"inputs ({', '.join(names)}) hold the integers 0 and 1, and stay those of the first example along a path. If "
-        "they are a mask, pass booleans: .bool()."
-    )
+
+    def may_be_mask(name: str, leaf: Tensor) -> bool:
+        named = is_mask(name, leaf) or re.search("type|segment|label", name)
+        integers = _has_positions_of(leaves[0][1], leaf) and not leaf.is_floating_point()
+        return integers and not named and _may_be_mask(leaf)
+
+    names = ", ".join(repr(name) for name, leaf in leaves[1:] if may_be_mask(name, leaf))
+    problem = f"inputs ({names}) hold the integers 0 and 1, and stay those of the first example along a path"
+    return f"{problem}. If they are a mask, pass booleans: .bool()." if names else None
 
 
 def note_floating_masks(inputs: Tree) -> str | None:
@@ -357,12 +316,9 @@ def note_floating_masks(inputs: Tree) -> str | None:
         for name, leaf in leaves
         if leaf.is_floating_point() and "mask" in innermost_key(name) and _holds_flags(leaf)
     ]
-    if not names or len(names) == len(leaves):
-        return None
-    return (
-        f"inputs ({', '.join(names)}) are a mask in floating point, which is interpolated along a path. To join the "
-        "masks of both ends instead, pass booleans: .bool()."
-    )
+    problem = f"inputs ({', '.join(names)}) are a mask in floating point, which is interpolated along a path"
+    advice = "To join the masks of both ends instead, pass booleans: .bool()."
+    return f"{problem}. {advice}" if 0 < len(names) < len(leaves) else None
 
 
 def _describe_entries(entries: Tree) -> str:

@@ -29,10 +29,7 @@ class CheckedModels:
 
 
 def _find_parts(model: object) -> list[Any]:
-    """Return what makes a model, and is the same in every step even where a function is written anew in each.
-
-    Of a function these are its code, the modules that it uses and, if it is a method, its object.
-    """
+    """Return what makes a model and stays, even if a function is written anew: its code, its object, its modules."""
     used: list[Any] = []
     while isinstance(model, partial):
         used += [*model.args, *model.keywords.values()]

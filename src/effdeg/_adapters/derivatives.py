@@ -78,12 +78,8 @@ def squared_norms(
 
     A direction v uniform on the unit sphere of C outputs has C E[v vᵀ] = I, so that C ‖vᵀJ‖² is unbiased (Hoffman et
     al. 2019). ``projections`` directions are drawn for each example, or taken from ``directions``; -1 takes every
-    output in turn, which is exact where examples do not depend on each other. One backward pass serves all examples.
-
-    Where an output depends on other examples too, as under BatchNorm in training, an example's Jacobian is that of all
-    outputs of the batch with respect to its inputs. The directions of different examples are independent with mean
-    zero, so that products of different examples' derivatives cancel on average. Therefore unit vectors get a random
-    sign for each example, and are then unbiased too.
+    output in turn, which is exact where examples do not depend on each other. Where they do, as under BatchNorm in
+    training, products of different examples' derivatives cancel on average, since directions have independent signs.
     """
     count = values.shape[1] if projections == -1 else projections
     total = values.new_zeros(len(values))
@@ -111,23 +107,17 @@ def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
 
 @contextmanager
 def double_differentiable(model: object) -> Iterator[None]:
-    """Run a model with kernels that have second derivatives, which the fastest ones often lack.
-
-    Attention uses its plain kernel, models with recurrent layers do not use cuDNN, and compiled models run eagerly.
-    Only the forward pass must be inside. A model's own kernels (FlashAttention, xFormers) are not replaced.
-    """
+    """Run a model, in a forward pass, with kernels that have second derivatives, as the fastest ones often lack."""
     module = as_module(model)
     recurrent = module is not None and any(isinstance(part, nn.RNNBase) for part in module.modules())
     # Not in general: convolutions need cuDNN to be fast.
-    with eager(), sdpa_kernel(SDPBackend.MATH), _without_cudnn() if recurrent else nullcontext():
+    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
+    with eager(), sdpa_kernel(SDPBackend.MATH), cudnn:
         yield
 
 
 class PlainWeightNorm(TorchFunctionMode):
-    """Computes weight norm step by step: torch's kernel has a wrong second derivative with respect to the weights.
-
-    In the second derivative it treats the norm of the direction as a constant.
-    """
+    """Computes weight norm step by step: in its second derivative torch's kernel takes the norm for a constant."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -136,13 +126,3 @@ class PlainWeightNorm(TorchFunctionMode):
             direction, length, *dimension = args
             return direction * (length / torch.norm_except_dim(direction, 2, *dimension))
         return function(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _without_cudnn() -> Iterator[None]:
-    enabled = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.enabled = enabled

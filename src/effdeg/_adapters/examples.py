@@ -33,6 +33,7 @@ MOST_BYTES = 8 * 2**30
 
 _CHANNELS = (1, 3, 4)
 _CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
+_ONE_SHAPE = "All examples must have one shape (pad text to one length, resize images to one size)."
 
 
 @runtime_checkable
@@ -43,24 +44,15 @@ class Examples(Protocol):
         """Count the examples."""
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return the examples of these indices as one batch, a tree of tensors with the examples first.
-
-        A tuple holds inputs and, if it has more than one entry, labels or more: see ``split_item``.
-        """
+        """Return some examples as a batch: a tree of inputs, or a tuple of inputs and what an item has behind them."""
 
 
 def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     """Read inputs of any kind as examples; raise, when they are read, if they hold NaN or infinite numbers.
 
-    Inputs are a tensor or array with the examples first; a tree of them (a tuple holds the arguments of the model); a
-    map-style data set; an ``IterableDataset`` of single examples; a ``DataLoader``; an iterator of batches; or a list
-    of single examples with one label each. Items of the last five may be ``(inputs, labels, …)`` tuples, or mappings
-    with labels (:data:`LABELS`); if ``labeled``, which allows labels to be a list, so may a tuple or mapping itself.
-    What the entries of a fetched batch are, :func:`effdeg._adapters.arguments.split_item` decides with the model. Other
-    lists are refused: their entries may be examples or batches.
-
-    Only the drawn examples of a map-style data set are read. An iterable is read to its end, which must come before
-    :data:`MOST_EXAMPLES` and :data:`MOST_BYTES`.
+    Items of data sets, loaders and iterators may be tuples with labels, or mappings with labels by name; if
+    ``labeled``, which allows labels to be a list, so may a tuple or mapping itself. An ``ItemReader`` decides with the
+    model what the entries are. Only the drawn examples of a map-style data set are read, an iterable to its end.
     """
     if isinstance(inputs, Examples):
         return inputs
@@ -69,9 +61,14 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
     if hasattr(inputs, "inputs") and hasattr(inputs, "preprocessing"):
         raise TypeError("inputs are what load_data returned, with its source. Pass the examples: load_data(…).inputs.")
     if isinstance(inputs, data.DataLoader):
-        return _from_loader(inputs, labeled)
+        # With a plain sampler only the drawn examples of the data set need to be read. Another one selects examples.
+        if reads_all(inputs):
+            return DataSet(inputs.dataset, labeled, inputs.collate_fn)
+        # With batch_size=None a loader yields the items of its data set.
+        return _from_batches(map(_check_batch, inputs) if inputs.batch_sampler is None else inputs, labeled)
     if isinstance(inputs, data.IterableDataset):
-        return _from_stream(inputs, labeled)
+        advice = "itertools.islice(DataLoader(inputs, batch_size=100), 10)"
+        return Batch(_join(_read(inputs, labeled, lambda _: 1, advice), _stack, labeled), has_items=True)
     # A memory-mapped file may be larger than memory: only the drawn examples are read.
     if isinstance(inputs, np.memmap) or (isinstance(inputs, data.Dataset) and hasattr(inputs, "__len__")):
         return DataSet(inputs, labeled)
@@ -108,24 +105,25 @@ class Batch:
 
     def __init__(self, batch: Tree, *, has_items: bool = False) -> None:
         _check_storage(batch)
+        inputs, labels = split_labels(batch) if has_items else (batch, None)
         lengths = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
         if not lengths or None in lengths:
-            found = describe_shapes(batch)
             tokens = isinstance(batch, Mapping) and "input_ids" in batch
             advice = " For tensors, call the tokenizer with padding=True, return_tensors='pt'." if tokens else ""
-            raise ValueError(f"inputs hold no examples: expected tensors with examples first, found {found}.{advice}")
+            problem = f"inputs hold no examples: expected tensors with examples first, found {describe_shapes(batch)}."
+            raise ValueError(problem + advice)
         if len(lengths) > 1:
-            inputs, labels = split_labels(batch) if has_items else (batch, None)
             counts = {len(leaf) for leaf in tensors(inputs)}
             if isinstance(labels, Tensor) and len(counts) == 1:
                 raise ValueError(f"there are {counts.pop()} examples, but {len(labels)} labels: each needs one.")
-            found = describe_shapes(batch)
-            raise ValueError(f"inputs disagree on the number of examples, their first dimension: {found}.")
-        check_finite(split_labels(batch)[0] if has_items else batch)
-        self._batch, self._length, self._has_items = batch, lengths.pop(), has_items
+            raise ValueError(
+                f"inputs disagree on the number of examples, their first dimension: {describe_shapes(batch)}."
+            )
+        check_finite(inputs)
+        self._batch, self._length, self._has_items = batch, lengths.pop() or 0, has_items
 
     def __len__(self) -> int:
-        return self._length or 0
+        return self._length
 
     def fetch(self, indices: Sequence[int]) -> Tree:
         rows = take(self._batch, torch.as_tensor(indices, device="cpu"))
@@ -162,10 +160,8 @@ class DataSet:
                 _refuse_pillow(items[0])
                 raise
             except RuntimeError as error:
-                raise ValueError(
-                    f"the loader cannot make one batch of {len(items)} drawn examples: {error}. All examples must have "
-                    "one shape (pad text to one length, resize images to one size)."
-                ) from error
+                problem = f"the loader cannot make one batch of {len(items)} drawn examples: {error}."
+                raise ValueError(f"{problem} {_ONE_SHAPE}") from error
             batch = _read_item(collated, self._labeled)
         inputs = split_labels(batch)[0]
         _check_storage(batch if self._labeled else inputs)
@@ -186,14 +182,13 @@ def check_finite(inputs: Tree, indices: Sequence[int] | None = None) -> None:
             continue
         rows = max(1, _CHECKED_AT_ONCE * len(leaf) // max(1, leaf.numel()))
         broken = torch.cat([find_broken(part, name) for part in torch.split(leaf, rows)]).nonzero().flatten().tolist()
-        if not broken:
-            continue
-        first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
-        more = f" (and in {len(broken) - 1} more of the {len(leaf)} that were read)" if len(broken) > 1 else ""
-        raise ValueError(
-            f"the data are NaN or infinite: {entry('inputs', name)} in example {first}{more}. Repair "
-            "such examples or leave them out, for example inputs[inputs.isfinite().flatten(1).all(1)]."
-        )
+        if broken:
+            first = broken[0] if indices is None or len(indices) != len(leaf) else indices[broken[0]]
+            more = f" (and in {len(broken) - 1} more of the {len(leaf)} that were read)" if len(broken) > 1 else ""
+            raise ValueError(
+                f"the data are NaN or infinite: {entry('inputs', name)} in example {first}{more}. Repair such examples "
+                "or leave them out, for example inputs[inputs.isfinite().flatten(1).all(1)]."
+            )
 
 
 def find_broken(rows: Tensor, name: str) -> Tensor:
@@ -201,15 +196,6 @@ def find_broken(rows: Tensor, name: str) -> Tensor:
     # A mask that is added to attention scores is -inf where it hides.
     broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
-
-
-def _from_loader(loader: data.DataLoader[Any], labeled: bool) -> Examples:
-    # A loader with a plain sampler has the examples of its data set, so that only the drawn ones need to be read. Any
-    # other sampler selects examples: then the loader itself is read.
-    if reads_all(loader):
-        return DataSet(loader.dataset, labeled, loader.collate_fn)
-    # With batch_size=None a loader yields the items of its data set.
-    return _from_batches(map(_check_batch, loader) if loader.batch_sampler is None else loader, labeled)
 
 
 def reads_all(loader: data.DataLoader[Any]) -> bool:
@@ -237,36 +223,31 @@ def _from_list(items: list[Any], labeled: bool) -> Examples:
         raise ValueError("inputs are empty: a list without entries.")
     if all(map(_has_one_label, items)):
         return DataSet(items, labeled)
-    first = items[0]
+    first, last = items[0], items[-1]
     _refuse_pillow(first)
     if isinstance(first, str):
         raise TypeError(
             "inputs are a list of strings. Pass what the model is called with, such as a tokenizer's output."
         )
-    if isinstance(_innermost(first), int | float | np.generic):
+    number = first
+    while isinstance(number, list) and number:
+        number = number[0]
+    if isinstance(number, int | float | np.generic):
         raise TypeError("inputs are a list of numbers. Write torch.tensor(inputs).")
+    kind, one, many = f"entries of type {type(first).__name__}", "torch.utils.data.DataLoader(inputs)", "iter(inputs)"
     if isinstance(first, Tensor | np.ndarray):
         kind = f"{type(first).__name__}s, the first of shape {tuple(first.shape)},"
-        torch_or_numpy = ("torch.stack", "torch.cat") if isinstance(first, Tensor) else ("np.stack", "np.concatenate")
-        one, many = (f"{function}(inputs)" for function in torch_or_numpy)
-        if isinstance(items[-1], type(first)) and first.ndim != items[-1].ndim:
+        if isinstance(last, type(first)) and first.ndim != last.ndim:
             raise TypeError(
-                f"inputs are a list of {len(items)} {kind} the last of shape {tuple(items[-1].shape)}. If they are "
-                "inputs and labels, pass the inputs alone; pass several arguments of the model as a tuple."
+                f"inputs are a list of {len(items)} {kind} the last of shape {tuple(last.shape)}. If they are inputs "
+                "and labels, pass the inputs alone; pass several arguments of the model as a tuple."
             )
-    else:
-        kind = f"entries of type {type(first).__name__}"
-        one, many = "torch.utils.data.DataLoader(inputs)", "iter(inputs)"
+        names = ("torch.stack", "torch.cat") if isinstance(first, Tensor) else ("np.stack", "np.concatenate")
+        one, many = (f"{name}(inputs)" for name in names)
     raise TypeError(
         f"inputs are a list of {len(items)} {kind} which may be single examples or batches. Write {one} if each is one "
         f"example, {many} if each is a batch of them."
     )
-
-
-def _innermost(entry: Any) -> Any:
-    while isinstance(entry, list) and entry:
-        entry = entry[0]
-    return entry
 
 
 def _has_one_label(item: Any) -> bool:
@@ -289,28 +270,21 @@ def _check_batch(item: Any) -> Any:
     return item
 
 
-def _from_stream(stream: data.IterableDataset[Any], labeled: bool) -> Examples:
-    read = _read(stream, labeled, count=lambda _: 1, advice="itertools.islice(DataLoader(inputs, batch_size=100), 10)")
-    return Batch(_join(read, _stack, labeled), has_items=True)
-
-
 def _from_batches(batches: Iterable[Any], labeled: bool) -> Examples:
     def count(batch: Tree) -> int:
         return max((len(tensor) for tensor in tensors(batch) if tensor.dim()), default=1)
 
-    read = _read(batches, labeled, count=count, advice="itertools.islice(inputs, 10)")
+    read = _read(batches, labeled, count, "itertools.islice(inputs, 10)")
     try:
         joined = _join(read, concatenate, labeled)
     except (RuntimeError, ValueError, KeyError) as error:
         shapes = sorted({describe_shapes(batch) for batch in read})
-        raise ValueError(
-            f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}. All examples must have one "
-            "shape (pad text to one length, resize images to one size)."
-        ) from error
+        problem = f"inputs are batches that do not fit together: {' and '.join(shapes[:3])}."
+        raise ValueError(f"{problem} {_ONE_SHAPE}") from error
     return Batch(joined, has_items=True)
 
 
-def _read(items: Iterable[Any], labeled: bool, *, count: Callable[[Tree], int], advice: str) -> list[Tree]:
+def _read(items: Iterable[Any], labeled: bool, count: Callable[[Tree], int], advice: str) -> list[Tree]:
     """Read an iterable to its end; raise if it is too long."""
     read, examples, size = [], 0, 0
     for item in items:
@@ -336,10 +310,7 @@ def _stack(examples: list[Tree]) -> Tree:
     def stack(*leaves: Tensor) -> Tensor:
         shapes = sorted({tuple(leaf.shape) for leaf in leaves})
         if len(shapes) > 1:
-            raise ValueError(
-                f"examples have unequal shapes, {' and '.join(map(str, shapes[:3]))}: no straight line joins them. "
-                "Pad text to one length, resize images to one size."
-            )
+            raise ValueError(f"examples have unequal shapes, {' and '.join(map(str, shapes[:3]))}. {_ONE_SHAPE}")
         return torch.stack(leaves)
 
     return map_tensors(stack, *examples)
@@ -351,14 +322,14 @@ def _join(items: list[Tree], join: Callable[[list[Tree]], Tree], labeled: bool) 
         return join(items)
     inputs, *rest = zip(*items, strict=True)
     joined = join(list(inputs))
-    count = next((len(leaf) for leaf in tensors(joined) if leaf.dim()), None)
+    count = next((len(leaf) for leaf in tensors(joined) if leaf.dim()), 0)
 
     def try_join(entries: tuple[Tree, ...]) -> Tree:
         try:
-            together = join(list(entries))
+            batch = join(list(entries))
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # such as boxes in images
             return None
-        return together if all(has_rows(leaf, count or 0) for leaf in tensors(together)) else None
+        return batch if all(has_rows(leaf, count) for leaf in tensors(batch)) else None
 
     return joined, *map(try_join, rest)
 
@@ -373,22 +344,19 @@ def split_labels(item: Any) -> tuple[Any, Any]:
     """Return the first entry of a tuple and the second, or a mapping without labels and these, whatever the model."""
     if is_plain_tuple(item):
         return item[0], item[1] if len(item) > 1 else None
-    labels = next((item[name] for name in item if name in LABELS), None) if isinstance(item, Mapping) else None
-    return drop_labels(item), labels
-
-
-def drop_labels(item: Any) -> Any:
-    """Return a mapping without labels; anything else as it is."""
-    return {key: item[key] for key in item if key not in LABELS} if isinstance(item, Mapping) else item
+    if not isinstance(item, Mapping):
+        return item, None
+    labels = next((item[name] for name in item if name in LABELS), None)
+    return {name: item[name] for name in item if name not in LABELS}, labels
 
 
 def _read_item(item: Any, labeled: bool) -> Tree:
     """Return the tensors of an item or a batch; labels are left out of a mapping unless they are needed."""
-    if is_plain_tuple(item) and not item:
-        raise ValueError("inputs hold an empty item: expected examples, or (examples, labels).")
     if not is_plain_tuple(item):
-        return _as_tensors(item if labeled else drop_labels(item))
-    return _as_tensors(item[0]), *(map(_as_tensors, item[1:]) if labeled else map(_try_as_tensors, item[1:]))
+        return _as_tensors(item if labeled else split_labels(item)[0])
+    if not item:
+        raise ValueError("inputs hold an empty item: expected examples, or (examples, labels).")
+    return _as_tensors(item[0]), *map(_as_tensors if labeled else _try_as_tensors, item[1:])
 
 
 def _try_as_tensors(labels: Tree) -> Tree:
@@ -423,9 +391,9 @@ def _refuse_pillow(tree: Tree) -> None:
     """Raise if there are images of Pillow in a tree."""
     if any(type(leaf).__module__.partition(".")[0] == "PIL" for _, leaf in named_leaves(tree)):
         raise TypeError(
-            "inputs are images of Pillow, not tensors. Convert each: "
-            "torch.from_numpy(numpy.array(image.convert('RGB')))"
-            ".permute(2, 0, 1) / 255, or give the data set transform=torchvision.transforms.ToTensor()."
+            "inputs are images of Pillow, not tensors. Convert each: torch.from_numpy(numpy.array("
+            "image.convert('RGB'))).permute(2, 0, 1) / 255, or give the data set "
+            "transform=torchvision.transforms.ToTensor()."
         )
 
 
@@ -463,9 +431,7 @@ def as_arguments(inputs: Tree, **more: Any) -> tuple[tuple[Any, ...], dict[str, 
         if twice := sorted(set(inputs) & set(more)):
             raise TypeError(f"{', '.join(twice)}: given both in x and as keywords.")
         return (), {**inputs, **more}
-    if is_plain_tuple(inputs):
-        return tuple(inputs), more
-    return (inputs,), more
+    return tuple(inputs) if is_plain_tuple(inputs) else (inputs,), more
 
 
 def count_examples(x: Tree, what: str = "x") -> int:

@@ -16,9 +16,8 @@ POINTS = 8
 """Points in each of the two batches of the test."""
 
 TOLERANCE = 1e-3
-"""Smallest change, as a share of the outputs' spread, that counts. At the border between two batches such a dependence
-is a jump along a path, and a jump of this size adds up to degree × 1e-3 of the spread to the effective degree: 4% at
-degree 40, about the standard error of a measurement."""
+"""Smallest change, as a share of the outputs' spread, that counts. As a jump along a path, between two batches, it adds
+up to degree × 1e-3 of the spread to the effective degree: 4% at degree 40, about the error of a measurement."""
 
 
 class Runnable(Protocol):
@@ -29,18 +28,12 @@ class Runnable(Protocol):
 
 
 def warn_of_dependent_rows(
-    runner: ModelRunner,
-    paths: Runnable,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
+    runner: ModelRunner, paths: Runnable, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
-    ``count`` is the number of paths, ``most`` the number of points in a batch of the measurement. The model's buffers
-    and all random states are left as they are. ``keep`` selects the outputs that count, by default as :func:`as_values`
-    does. A model that cannot be run on a few points is tried on ``most``; if that fails, too, return a note on it.
+    There are ``count`` paths. ``keep`` selects the outputs that count, by default as :func:`as_values` does. A model
+    that cannot be run on a few points is tried on ``most``, those of a batch; if that fails too, return a note on it.
     """
     if min(POINTS, most) < 2:
         return None
@@ -59,15 +52,12 @@ def warn_of_dependent_rows(
                     run, paths=count, points=points, eps=torch.finfo(runner.precision()).eps
                 )
                 break
-            except (
-                Exception
-            ) as error:  # the measurement itself will raise it, with the proper message, if it is general
+            except Exception as error:  # if it is general, the measurement itself raises it, with the proper message
                 problem = f"the model failed on {points} points ({type(error).__name__}: {error})"
         else:
-            reason = " ".join(problem.split())
             return (
                 "whether the outputs for an example depend on the other examples of its batch could not be checked: "
-                f"{reason[:200]}. If they do, the result depends on batch_size=."
+                f"{' '.join(problem.split())[:200]}. If they do, the result depends on batch_size=."
             )
     name = type(runner.model).__name__
     if dependence:
@@ -96,15 +86,12 @@ def measure_dependence(
     """Return how far outputs for a point move when the rest of its batch changes, and when nothing does.
 
     Both are the largest change of an output, as a share of the outputs' spread, and 0 if it is no more than rounding;
-    the first also if the outputs change from run to run, by noise or by a state that the model keeps, which the second
-    then tells.
+    the first is 0 also if the outputs change from run to run, which the second then tells. ``run`` seeds the model's
+    random numbers as it is told, since dropout that was left on is no dependence.
 
-    Two batches of the same size share their first and last point; those between are other points, or copies of the last
-    one. Equal shapes run the same kernels, so that rounding cancels. The first point detects a dependence on later
-    rows, the last one on earlier rows, such as that of a recurrent network along the wrong dimension. Equal points
-    within the second batch detect noise; so does that batch with another seed, where all its points share the noise;
-    and the first batch, run again, a state that the model keeps. ``run`` must seed the model's random numbers as it is
-    told, since dropout that was left on is no dependence, and leave the model's state alone.
+    Two batches of one size, so that rounding cancels, share their first point, which detects a dependence on later
+    rows, and their last, for earlier rows; those between are other points, or copies of the last. Equal points within
+    the second batch detect noise, as does another seed, where they share it; the first batch, run again, a state.
     """
     rows, alpha = torch.arange(points, device="cpu") % paths, torch.zeros(points, device="cpu")
     alpha[0], alpha[-1] = 1 / 3, 2 / 3

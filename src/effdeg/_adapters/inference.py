@@ -59,17 +59,16 @@ class ModelRunner:
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
-        if self._adapt is not None:
-            return self._adapt(lambda changed: self._call(changed, weights), inputs)
-        return self._call(inputs, weights)
-
-    def _call(self, inputs: Tree, weights: Mapping[str, Tensor] | None) -> Any:
-        arguments, keywords = as_arguments(inputs)
         replaced = {**(self._weights or {}), **(weights or {})}
-        with self._watch:
-            if replaced and isinstance(self.model, nn.Module):
-                return functional_call(self.model, replaced, arguments, keywords)
-            return self.model(*arguments, **keywords)
+
+        def call(inputs: Tree) -> Any:
+            arguments, keywords = as_arguments(inputs)
+            with self._watch:
+                if replaced and isinstance(self.model, nn.Module):
+                    return functional_call(self.model, replaced, arguments, keywords)
+                return self.model(*arguments, **keywords)
+
+        return call(inputs) if self._adapt is None else self._adapt(call, inputs)
 
     @contextmanager
     def watch(self, context: Watch) -> Iterator[None]:
@@ -263,8 +262,16 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
 @contextmanager
 def _restore_buffers(model: Model) -> Iterator[None]:
     """Restore buffers that a forward pass changes even in evaluation mode."""
+
+    def copy_plain(buffer: Tensor | None) -> Tensor | None:
+        # Sparse and meta tensors cannot be compared, and are hardly ever written to.
+        plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
+        return buffer.clone() if buffer is not None and plain else None
+
     # By items() and single entries: the buffers of a TorchScript module are not a real dict.
-    kept = [(owner, [(name, each, _copy(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)]
+    kept = [
+        (owner, [(name, each, copy_plain(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)
+    ]
     try:
         yield
     finally:
@@ -273,24 +280,13 @@ def _restore_buffers(model: Model) -> Iterator[None]:
                 del owner._buffers[name]
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer
-                # Write only what has changed: a pending backward pass would take any write for a change.
-                if buffer is None or copied is None or _equal(buffer, copied):
+                if buffer is None or copied is None:
                     continue
-                if buffer.shape == copied.shape:
-                    buffer.data.copy_(copied)  # in place, for its views
-                else:
+                if buffer.shape != copied.shape:
                     buffer.data = copied
-
-
-def _copy(buffer: Tensor | None) -> Tensor | None:
-    # Sparse and meta tensors cannot be compared, and are hardly ever written to.
-    plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
-    return buffer.clone() if buffer is not None and plain else None
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    # NaN differs from itself.
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+                # Write only what has changed: a pending backward pass would take any write for a change.
+                elif not bool(((buffer == copied) | ((buffer != buffer) & (copied != copied))).all()):  # NaN ≠ NaN
+                    buffer.data.copy_(copied)  # in place, for its views
 
 
 @contextmanager

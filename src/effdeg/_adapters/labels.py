@@ -20,10 +20,7 @@ def check_rows_of_labels(y: object, batch: int) -> None:
 
 
 def read_class_ids(labels: object, what: str, *, floats: bool = False) -> Tensor:
-    """Return class ids on the CPU, one per example; raise if labels are anything else.
-
-    Those of a binary classifier may be ``floats``, as its loss takes them, or True and False.
-    """
+    """Return class ids on the CPU, one per example, also of ``floats``, as binary losses take them, or raise."""
     expected = f"{what} must be class ids, one whole number per example, not"
     try:
         ids = labels.cpu() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels), device="cpu")
@@ -59,10 +56,7 @@ def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool 
 
 
 def check_soft_labels(labels: Tensor, output: Output) -> None:
-    """Raise unless soft labels or targets can be values of the output. This reads them, which waits for a GPU.
-
-    There is one row per example, for softmax with the classes in the last dimension.
-    """
+    """Raise unless soft labels or targets, a row per example, can be values of the output. This waits for a GPU."""
     if labels.numel() == 0:
         return
     rows = labels.reshape(len(labels), *_squeeze(labels.shape[1:])).double()
@@ -86,10 +80,7 @@ def check_soft_labels(labels: Tensor, output: Output) -> None:
 
 
 def check_fitted_by_ids(values: Tensor, labels: Tensor, output: Output) -> None:
-    """Raise if labels are class ids, which become 0 and 1, but a function returns other values than probabilities.
-
-    This reads the values, which waits for a GPU.
-    """
+    """Raise if labels are class ids, which become 0 and 1, but values are no probabilities. This waits for a GPU."""
     if not callable(output) or labels.is_floating_point() or _squeeze(labels.shape[1:]) == _squeeze(values.shape[1:]):
         return
     least, most = (float(each) for each in values.detach().aminmax())
@@ -102,12 +93,11 @@ def check_fitted_by_ids(values: Tensor, labels: Tensor, output: Output) -> None:
 
 
 def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Tensor | None, look: bool) -> Tensor:
-    """Return labels in the form of the outputs: class ids become one-hot, anything of the outputs' shape stays.
+    """Return labels in the form of the outputs, a flat row per example: class ids become one-hot, other labels stay.
 
-    Each example has one flat row, in float32 or better. In ``shape``, that of an example's outputs, classes are in the
-    last dimension, or, if the output is not softmax, in the first, as torch's cross entropy has it. Where there is no
-    label, which integers mark by -100, the values are those of ``missing``. The values of integer labels are checked
-    if ``look``, which waits for a GPU; if not, an id that is no class counts as missing.
+    Classes are in the last dimension of ``shape``, that of an example's outputs, or in the first if the output is not
+    softmax. Where the label is -100, the values are those of ``missing``. Integer labels are checked if ``look``, which
+    waits for a GPU; if not, an id that is no class counts as missing.
     """
     each = labels.shape[1:]
     if _squeeze(each) == _squeeze(shape):

@@ -120,11 +120,10 @@ def eager() -> AbstractContextManager[object]:
 def replace_output(
     layer: FoundLayer, change: Callable[[Tensor], Tensor | None], *, rows: int, allow_checkpoint: bool = True
 ) -> Iterator[None]:
-    """Let a function replace the tensor that a layer returns in the one forward pass within this context.
+    """Let a function replace the tensor that a layer returns, or the first of a tuple, in one forward pass.
 
-    Of a tuple it is the first entry. The layer must run exactly once, and its output must have one row for each of
-    ``rows`` examples. A function that returns None only looks at the tensor. Unless ``allow_checkpoint``, raise where
-    ``torch.utils.checkpoint`` would run the layer again in the backward pass, without the function. Models run eagerly.
+    A function that returns None only looks at it. The layer must run exactly once, on ``rows`` examples, and unless
+    ``allow_checkpoint`` outside of ``torch.utils.checkpoint``, which runs it again without the function.
     """
     times = 0
 
@@ -182,11 +181,9 @@ def refuse_checkpoint(what: str, instead: str) -> None:
 def find_embeddings(model: object) -> str | None:
     """Return the name of the layer whose output is a model's embedding of token ids; None if no one layer is known.
 
-    The model's ``get_input_embeddings()`` returns the embedding of words, and the layer is the outermost around it that
-    is an embedding by its name: in BERT and its relatives that of words, positions and types together. Models that add
-    positions later (GPT-2), or rotate by them (Llama), have that of words alone. A model with an encoder and a decoder
-    reads tokens at two places.
+    It is the outermost embedding, by its name, around that of words: BERT's adds positions and types, GPT-2's does not.
     """
+    # A model with an encoder and a decoder reads tokens at two places.
     reads_twice = getattr(getattr(base_model(model), "config", None), "is_encoder_decoder", False)
     return None if reads_twice else _find_words(model)
 

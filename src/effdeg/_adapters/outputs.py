@@ -18,9 +18,7 @@ from effdeg._utils.checks import check_choice
 from effdeg._utils.tree import check_plain, named_leaves, named_tensors
 
 TOLERANCE = 0.01
-"""How far probabilities may sum from 1. Labels mixed or smoothed in bfloat16, which has eight bits, or written with
-three decimals sum to 1 within this; logits, percentages and several labels per example do not. An error of this size
-changes the effective degree by about as little."""
+"""How far probabilities may sum from 1: those in bfloat16 or with three decimals do within this, logits do not."""
 
 _PERCENT = 100
 """What percentages sum to, which are taken for probabilities: softmax would make them nearly certain."""
@@ -71,28 +69,21 @@ class OutputReader:
         picked = _pick(returned, self._output, (points,))
         values = _transform(picked, self._output, (points,))
         if points > self._checked:
-            looked = _first_rows(picked.tensor)
-            _check_no_probabilities(looked, self._output)
-            _warn_of_rounded_logits(looked, self._output)
+            rows = max(1, _LOOKED_AT * len(picked.tensor) // max(1, picked.tensor.numel()))
+            some = picked.tensor[:rows]
+            _check_no_probabilities(some, self._output)
+            _warn_of_rounded_logits(some, self._output)
             self._checked = points
-            dtype = str(_find_precision(looked)).removeprefix("torch.")
+            dtype = str(_find_precision(some)).removeprefix("torch.")
             self.described = Described(picked.name, picked.others, tuple(values.shape[1:]), dtype)
         return values.reshape(len(values), -1)
 
 
-def _first_rows(values: Tensor) -> Tensor:
-    """Return as many rows of outputs as can be looked at in little time."""
-    return values[: max(1, _LOOKED_AT * len(values) // max(1, values.numel()))]
-
-
 def _find_precision(values: Tensor) -> torch.dtype:
-    """Return the precision of outputs: a coarser one than their type if all of them are rounded to it.
-
-    So they are where a model runs in half precision within itself. Whole numbers say nothing.
-    """
+    """Return the precision of outputs: a coarser one than their type if all are rounded to it, as within a model."""
     if values.dtype not in (torch.float32, torch.float64) or torch.unique(values).numel() < _ENOUGH:
         return values.dtype
-    if not bool((values != values.round()).any()):
+    if torch.equal(values, values.round()):  # whole numbers say nothing
         return values.dtype
     rounded = (dtype for dtype in (torch.bfloat16, torch.float16) if torch.equal(values.to(dtype).to(values), values))
     return next(rounded, values.dtype)
@@ -129,8 +120,7 @@ def output_name(output: Output) -> str:
 def identify_output(output: Output) -> str:
     """Return a name of the output for a record of the settings, which two different functions do not share.
 
-    A hash of its code, and of the numbers and strings that it uses, follows that of a function. One with variables of
-    its surroundings, and an object or its method, have a random number instead, the same one for the same object.
+    A function's ends with a hash of its code; that of a closure, an object or a method with a number of the object.
     """
     if isinstance(output, str | BuiltinFunctionType | MethodDescriptorType):
         return output_name(output)
@@ -155,8 +145,8 @@ def _describe_code(function: FunctionType) -> list[Any]:
     return described
 
 
-def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -> Tensor:
-    """Return one row of values per point; if several numbers of points are given, any of them may be the number."""
+def as_values(returned: Any, output: Output, *, points: int) -> Tensor:
+    """Return one row of values per point."""
     values = shaped_values(returned, output, points=points)
     return values.reshape(len(values), -1)
 
@@ -164,10 +154,10 @@ def as_values(returned: Any, output: Output, *, points: int | tuple[int, ...]) -
 def shaped_values(
     returned: Any, output: Output, *, points: int | tuple[int, ...], look: bool = False, whose: str = "model"
 ) -> Tensor:
-    """Do as :func:`as_values` does but keep the shape of the outputs.
+    """Do as :func:`as_values` does but keep the shape of the outputs; of several ``points`` any may be their number.
 
-    With ``look``, which waits for a GPU, raise if softmax or sigmoid is asked for and the outputs are probabilities
-    already, and warn if another tensor could have been meant. Messages say ``whose`` outputs they are.
+    With ``look``, which waits for a GPU, raise if the outputs are probabilities where logits are needed, and warn if
+    another tensor could have been meant. Messages say ``whose`` outputs they are.
     """
     possible = (points,) if isinstance(points, int) else points
     picked = _pick(returned, output, possible, whose)
@@ -204,27 +194,24 @@ def softmax_axis_error(shape: torch.Size, code: str = "returned") -> ValueError:
 def _pick(returned: Any, output: Output, points: tuple[int, ...], whose: str = "model") -> Picked:
     """Find the tensor that is fitted: what ``output`` returns, a lone tensor, ``logits``, or the first with a batch."""
     if callable(output):
-        values = output(returned)
+        values: Any = output(returned)
         if not isinstance(values, Tensor):
-            raise TypeError(
-                f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor."
-                f"{_advise_on_arrays(values)}"
-            )
+            problem = f"output={output_name(output)!r} returned {type(values).__name__}; expected a tensor."
+            raise TypeError(problem + _advise_on_arrays(values))
         return Picked(values, None, returned)
     if isinstance(returned, Tensor):
         return Picked(returned, "output", returned)
     _check_distribution(returned, output, whose)
-    if isinstance(getattr(returned, "logits", None), Tensor):
-        return Picked(returned.logits, "logits", returned)
-    if isinstance(returned, Mapping) and isinstance(returned.get("logits"), Tensor):
-        return Picked(returned["logits"], "logits", returned)
-    found = named_tensors(returned)
-    if not found:
+    logits = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
+    if isinstance(logits, Tensor):
+        return Picked(logits, "logits", returned)
+    named = named_tensors(returned)
+    if not named:
         advice = _advise_on_arrays(returned) or " Say where the values are: output=…, a function of what it returns."
         raise TypeError(f"the {whose} returned {type(returned).__name__}, in which there is no tensor.{advice}")
     # A loss or predicted classes may come first.
-    rows = [(name, leaf) for name, leaf in found if leaf.dim() > 0 and _equals_any(leaf.size(0), points)]
-    candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or found
+    rows = [(name, leaf) for name, leaf in named if leaf.dim() > 0 and _equals_any(leaf.size(0), points)]
+    candidates = [(name, leaf) for name, leaf in rows if leaf.is_floating_point() or leaf.is_complex()] or rows or named
     (name, tensor), *others = candidates
     # One number per example next to several, such as a critic's value, is not what is meant.
     return Picked(tensor, name, returned, tuple(other for other, leaf in others if leaf.dim() > 1 or tensor.dim() < 2))
@@ -325,11 +312,7 @@ def are_distributions(values: Tensor) -> bool:
 
 
 def as_class_logits(outputs: Tensor) -> Tensor:
-    """Return logits, examples × classes, of outputs; a single one is the logit of class 1 of two.
-
-    Raises:
-        ValueError: If there are several predictions per example, or the outputs are probabilities.
-    """
+    """Return logits, examples × classes, of outputs; a single one is the logit of class 1 of two."""
     if outputs.dim() > 2:
         raise ValueError(f"one prediction per example is needed; the outputs have shape {tuple(outputs.shape)}.")
     logits = outputs.reshape(len(outputs), -1)
@@ -339,10 +322,9 @@ def as_class_logits(outputs: Tensor) -> Tensor:
             "the outputs are probabilities already: none is negative, and they sum to 1 or 100. Let the model return "
             "logits, or the logarithms of the probabilities."
         )
-    least, most = (float(bound) for bound in logits.aminmax())
-    if 0 <= least < most <= 1 and logits.numel() >= _ENOUGH:
-        problem = f"the outputs are all from {least:.2g} to {most:.2g}, as probabilities are"
-        if least < 0.1 and most > 0.9:
+    if (bounds := _bounds_like_probabilities(logits)) is not None:
+        problem = f"the outputs are all {bounds.text}, as probabilities are"
+        if bounds.wide:
             raise ValueError(f"{problem}. Let the model return logits.")
         if single:
             warnings.warn(f"{problem}; they are taken for logits.", stacklevel=2)
@@ -362,24 +344,33 @@ def _check_no_probabilities(values: Tensor, output: Output, whose: str = "model"
             f"output='sigmoid' makes probabilities of logits, but the {whose}'s outputs are logarithms of "
             "probabilities that sum to 1, as of log_softmax. Use output='softmax'."
         )
-    if output not in ("softmax", "sigmoid") or callable(output):
+    if output not in ("softmax", "sigmoid") or (bounds := _bounds_like_probabilities(values)) is None:
         return
-    least, most = (float(bound) for bound in values.detach().aminmax())
-    # A last layer that starts at zero returns the same for all examples.
-    if not 0 <= least < most <= 1 or values.numel() < _ENOUGH:
-        return
-    spans = least < 0.1 and most > 0.9
-    if output == "softmax" and not spans:  # as the logits of many networks before training
+    if output == "softmax" and not bounds.wide:  # as the logits of many networks before training
         return
     transform = "torch.sigmoid" if output == "sigmoid" else "lambda logits: logits.softmax(-1)"
     problem = (
-        f"output={output!r} makes probabilities of logits, but the {whose}'s outputs are all from {least:.2g} to "
-        f"{most:.2g}, as probabilities are. {advice} if they are; if they are logits, use output={transform}."
+        f"output={output!r} makes probabilities of logits, but the {whose}'s outputs are all {bounds.text}, as "
+        f"probabilities are. {advice} if they are; if they are logits, use output={transform}."
     )
     # A single logit of a new network is between 0 and 1 for all examples in a few percent of all cases.
-    if output == "sigmoid" and (values[0].numel() > 1 or spans):
+    if output == "sigmoid" and (values[0].numel() > 1 or bounds.wide):
         raise ValueError(problem)
     warnings.warn(problem, stacklevel=2)
+
+
+class _Bounds(NamedTuple):
+    text: str
+    wide: bool
+
+
+def _bounds_like_probabilities(values: Tensor) -> _Bounds | None:
+    """Return what bounds many outputs if these lie between 0 and 1, and whether they reach far; None if they do not."""
+    least, most = (float(bound) for bound in values.detach().aminmax())
+    # A last layer that starts at zero returns the same for all examples.
+    if not 0 <= least < most <= 1 or values.numel() < _ENOUGH:
+        return None
+    return _Bounds(f"from {least:.2g} to {most:.2g}", least < 0.1 and most > 0.9)
 
 
 def _equals_any(rows: int, possible: tuple[int, ...]) -> bool:

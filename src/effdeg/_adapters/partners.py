@@ -20,10 +20,9 @@ GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=
 
 
 class Partners:
-    """The second end of each path, for given first ends.
+    """The second end of each path, for given first ends: by a function of a batch, by several, or of a second data set.
 
-    ``partners`` are a function of a batch, several (one is drawn for each path), or a second data set, whose examples
-    belong to those of the same index. Messages call them by the ``option`` that they were given as.
+    Messages call the functions by the ``option`` that they were given as.
     """
 
     def __init__(self, partners: Any, examples: int, read_item: ItemReader, option: str = "partners") -> None:
@@ -51,10 +50,7 @@ class Partners:
 def change_examples(
     changes: Sequence[Callable[[Any], Any]], examples: Tree, count: int, *, seed: int, block: int, option: str
 ) -> Tree:
-    """Return changed copies of a block of examples, each by one of the functions that were given as ``option``.
-
-    Random changes depend on the seed and the block alone.
-    """
+    """Return changed copies of a block of examples, each by one of the functions that were given as ``option``."""
     drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
     generator = torch.Generator().manual_seed(drawn)
     token = GENERATOR.set(generator)
@@ -83,25 +79,26 @@ def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int,
     """Warn if the changed copy of an example depends on the other examples of its batch."""
 
     def run(rows: Tensor) -> Tree:
-        return change(map_tensors(lambda leaf: _take_rows(leaf, rows, count), examples))
+        def take_rows(leaf: Tensor) -> Tensor:
+            return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
+
+        return change(map_tensors(take_rows, examples))
 
     row = find_dependent_row(run, count)
     if row is not None:
         warnings.warn(
             f"the function of {option}= ({name_change(change)}) does not change each example on its own: what it "
-            f"returns for example {row} of a batch depends on the others. A path leads to the changed copy of the same "
-            "example, and the result depends on how examples are divided into batches. Usual causes: rows that are "
-            "permuted or mixed, and statistics over the batch.",
+            f"returns for example {row} of a batch depends on the others, and so on how examples are divided into "
+            "batches. Usual causes: rows that are permuted or mixed, and statistics over the batch.",
             stacklevel=2,
         )
 
 
 def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
-    """Return an example for which a function of a batch returns something that depends on the others; None if none is.
+    """Return an example for which a function of a batch returns something that depends on the others, or None.
 
-    ``run`` calls the function on some of ``count`` examples. The first and the last are given with the others, and with
-    copies of themselves in their place, with the same random numbers. Nothing is found for a function that draws from a
-    generator of its own, or whose shapes depend on the examples.
+    ``run`` calls the function on some of ``count`` examples: the first and the last with the others, and with copies of
+    themselves in their place. A function that draws from its own generator, or varies in shape, is not judged.
     """
 
     def run_seeded(rows: Tensor) -> list[Tensor]:
@@ -118,10 +115,6 @@ def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
         if _differ(whole, alone, row) and not _differ(whole, run_seeded(every), row):
             return row
     return None
-
-
-def _take_rows(leaf: Tensor, rows: Tensor, count: int) -> Tensor:
-    return leaf[rows.to(leaf.device)] if has_rows(leaf, count) else leaf.clone()
 
 
 def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
@@ -149,14 +142,10 @@ def _naming_partners() -> Iterator[None]:
         raise
 
 
-def current_generator() -> torch.Generator | None:
-    """Return what random changes draw from in this thread; torch.compile cannot follow the variable."""
-    return None if torch.compiler.is_compiling() else GENERATOR.get()
-
-
 def draw(device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
     """Draw random numbers on a device; by the generator of this thread, if there is one, the same on every device."""
-    if (generator := current_generator()) is None:
+    generator = None if torch.compiler.is_compiling() else GENERATOR.get()  # which torch.compile cannot follow
+    if generator is None:
         return by(shape, device=device, **how)
     return by(shape, generator=generator, device=generator.device, **how).to(device)
 

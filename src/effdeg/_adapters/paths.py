@@ -22,15 +22,11 @@ _HIDES = -1e3
 """Scores below this, added to others, leave nothing of their exponential."""
 
 BLOCK = 16
-"""Paths per block. Each block has its own random stream, so that no result depends on the batch size, the number of
-processes or the number of blocks that follow. A forward pass may run part of a block, or several."""
+"""Paths per block. Each has its own random stream, so that no result depends on the batch size or on processes."""
 
 
 def draw_pairs(examples: int, paths: int, *, seed: int, with_itself: bool = False) -> Int[Tensor, "paths 2"]:
-    """Draw the two ends of each path, two different examples, uniformly and independently of the other paths.
-
-    With ``with_itself`` both ends are one example: the first ends are the same, and each is its own partner.
-    """
+    """Draw the ends of each path, two different examples; ``with_itself``, the first ones are their own partners."""
     if examples < 2 and not with_itself:
         raise ValueError(f"a path joins two examples, but inputs hold {examples}. Pass at least two, better hundreds.")
     # Row by row, so that the first of more paths are the same.
@@ -52,10 +48,7 @@ def draw_pairs_of_batch(
     examples: int, pairs: int, *, device: torch.device, generator: torch.Generator | None
 ) -> Int[Tensor, "pairs 2"]:
     """Draw pairs of different examples of a batch, uniformly; a batch of one is paired with itself."""
-    home = device if generator is None else generator.device
-    # With a generator argument, even None, torch.compile cannot draw a varying number of pairs.
-    given: dict[str, Any] = {} if generator is None else {"generator": generator}
-    draw = partial(torch.randint, size=(pairs,), device=home, **given)
+    draw = partial(torch.randint, size=(pairs,), **_draw_from(generator, device))
     first = draw(0, examples)
     second = (first + draw(1, examples)) % examples if examples > 1 else first
     return torch.stack([first, second], dim=1).to(device)
@@ -65,18 +58,18 @@ def draw_examples_of_batch(
     examples: int, pairs: int, *, device: torch.device, generator: torch.Generator | None
 ) -> Int[Tensor, "pairs 2"]:
     """Draw examples of a batch, each paired with itself; none twice before all were drawn once."""
-    home = device if generator is None else generator.device
-    given: dict[str, Any] = {} if generator is None else {"generator": generator}
-    order = torch.rand(examples, device=home, **given).argsort().to(device)
+    order = torch.rand(examples, **_draw_from(generator, device)).argsort().to(device)
     drawn = order[torch.arange(pairs, device=device) % examples]
     return torch.stack([drawn, drawn], dim=1)
 
 
-def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
-    """Return the points α x₁ + (1 − α) x₂, from the second examples (α = 0) to the first (α = 1), path after path.
+def _draw_from(generator: torch.Generator | None, device: torch.device) -> dict[str, Any]:
+    # With a generator argument, even None, torch.compile cannot draw a varying number of pairs.
+    return {"device": device} if generator is None else {"device": generator.device, "generator": generator}
 
-    Floating tensors are interpolated, in float32 or better. Masks (:func:`is_mask`) are joined.
-    """
+
+def interpolate(first: Tree, second: Tree, alpha: Float[Tensor, "paths nodes"]) -> Tree:
+    """Return the points α x₁ + (1 − α) x₂, path after path, in float32 or better; masks of both ends are joined."""
 
     def at_alpha(name: str, one: Any, other: Any) -> Any:
         if not isinstance(one, Tensor):
@@ -96,10 +89,7 @@ def join_masks(first: Tree, second: Tree) -> Tree:
 
 
 def is_mask(name: str, leaf: Tensor) -> bool:
-    """Return whether a tensor is a mask: booleans, or integers whose name contains ``mask``.
-
-    Values do not decide: token types and binary labels are 0 and 1 as well.
-    """
+    """Return whether a tensor is a mask: booleans, or integers named so; token types are 0 and 1 as well."""
     integers = not leaf.is_floating_point() and not leaf.is_complex()
     return leaf.dtype == torch.bool or (integers and "mask" in innermost_key(name))
 
@@ -147,11 +137,10 @@ def check_interpolable(examples: Tree, *, advice: Callable[[], str]) -> None:
             )
     if not any(leaf.is_floating_point() for _, leaf in leaves):
         held = sorted({str(getattr(leaf, "dtype", type(leaf).__name__)) for _, leaf in named_leaves(examples)})
-        hint = (
-            "Of texts, pass what the model is called with, such as a tokenizer's output." if "str" in held else advice()
-        )
+        hint = "Of texts, pass what the model is called with, such as a tokenizer's output."
         raise TypeError(
-            f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. {hint}"
+            f"inputs hold no floating-point tensor to interpolate, only {', '.join(held) or 'nothing'}. "
+            f"{hint if 'str' in held else advice()}"
         )
 
 

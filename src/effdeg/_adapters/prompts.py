@@ -15,11 +15,7 @@ _KNOWN = {"input_ids", "attention_mask"}
 
 
 def read_prompts(inputs: Any, tokenizer: Any, model: object = None) -> Any:
-    """Return texts, or lists of token ids for a causal language model, as padded tensors; anything else as it is.
-
-    Raises:
-        TypeError: If there is a tokenizer and the inputs are no list of texts.
-    """
+    """Return texts, or lists of token ids for a causal language model, as padded tensors; anything else as it is."""
     if isinstance(inputs, Examples):  # read before
         return inputs
     if tokenizer is not None:
@@ -33,17 +29,17 @@ def read_prompts(inputs: Any, tokenizer: Any, model: object = None) -> Any:
     language = find_language_model(model) if model is not None else None
     if language is None:
         return inputs
-    if isinstance(inputs, Mapping) and isinstance(inputs.get("input_ids"), list) and inputs.keys() <= _KNOWN:
-        return _pad(inputs["input_ids"], inputs.get("attention_mask"), language.padding)
-    if isinstance(inputs, list) and inputs and all(map(_is_ids, inputs)):
-        return _pad(inputs, None, language.padding)
+    named = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+    ids = named.get("input_ids")
+
+    def is_prompt(entry: Any) -> bool:
+        if isinstance(entry, Tensor):
+            return entry.dim() == 1 and not entry.is_floating_point()
+        return isinstance(entry, list) and all(isinstance(token, int) for token in entry)
+
+    if isinstance(ids, list) and named.keys() <= _KNOWN and ids and all(map(is_prompt, ids)):
+        return _pad(ids, named.get("attention_mask"), language.padding)
     return inputs
-
-
-def _is_ids(entry: Any) -> bool:
-    if isinstance(entry, Tensor):
-        return entry.dim() == 1 and not entry.is_floating_point()
-    return isinstance(entry, list) and all(isinstance(token, int) for token in entry)
 
 
 def _pad(ids: Sequence[Any], masks: Sequence[Any] | None, padding: int) -> dict[str, Tensor]:
@@ -65,12 +61,7 @@ def holds_ids(inputs: Tree) -> bool:
 
 
 def align(inputs: Tree) -> dict[str, Tensor]:
-    """Return token ids and their mask with the padding on the left, so that all prompts end at the last position.
-
-    Raises:
-        TypeError: If there is more than token ids and their mask.
-        ValueError: If these are not of one shape, or a prompt is empty.
-    """
+    """Return token ids and their mask with the padding on the left, so that all prompts end at the last position."""
     given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
     if more := sorted(given.keys() - _KNOWN - LABELS):
         raise TypeError(

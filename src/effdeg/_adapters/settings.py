@@ -19,7 +19,7 @@ class NodeSettings:
     at: Layer | None = None
 
     def __post_init__(self) -> None:
-        _set(self, "nodes", check_count("nodes", self.nodes, least=1))
+        _check_counts(self, nodes=1)
         check_choice("sampling", self.sampling, get_args(Sampling))
         if self.at is not None:
             check_layer(self.at)
@@ -35,8 +35,7 @@ class PathSettings(NodeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set(self, "paths", check_count("paths", self.paths, least=1))
-        _set(self, "seed", check_count("seed", self.seed, least=0))
+        _check_counts(self, paths=1, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +49,12 @@ class FitSettings:
     damping: float = DAMPING
 
     def __post_init__(self) -> None:
-        _set(self, "degree", check_count("degree", self.degree, least=1))
+        _check_counts(self, degree=1)
         check_choice("basis", self.basis, BASES)
         check_output(self.output)
         check_damping(self.damping)
         if self.components is not None:
-            _set(self, "components", check_count("components", self.components, least=1))
+            _check_counts(self, components=1)
 
     def check_nodes(self, nodes: int) -> None:
         """Raise unless ``nodes`` nodes determine the fit."""
@@ -64,14 +63,12 @@ class FitSettings:
             check_components(self.components, nodes)
 
     def count_components(self, outputs: int) -> int | None:
-        """Return how many principal components of this many outputs are used; None if outputs are not reduced.
-
-        There are no more components than outputs, and one less of probabilities that sum to 1. Zeros in place of those
-        that cannot exist would only lower the mean over components.
-        """
+        """Return how many principal components of this many outputs are used; None if outputs are not reduced."""
+        # No more than there are: zeros in place of others would lower the mean. Probabilities sum to 1.
         return None if self.components is None else min(self.components, outputs - (self.output == "softmax"))
 
 
-def _set(settings: object, name: str, value: int) -> None:
-    """Set a field of frozen settings, such as a numpy integer converted to Python's."""
-    object.__setattr__(settings, name, value)
+def _check_counts(settings: object, **least: int) -> None:
+    """Raise unless these fields are at least so large; integers of numpy become Python's."""
+    for name, bound in least.items():
+        object.__setattr__(settings, name, check_count(name, getattr(settings, name), least=bound))

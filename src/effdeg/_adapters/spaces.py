@@ -31,63 +31,53 @@ class Space:
         self._layer = None if at is None else find_layer(runner.model, at)
         self.name = None if self._layer is None else self._layer.name
 
-    def join(self, first: Tree, second: Tree, batched: Batched) -> "InputPaths | LayerPaths":
+    def join(self, first: Tree, second: Tree, batched: Batched) -> "Paths":
         """Lay the paths from the second examples to the first; at a layer, the model runs on both."""
-        runner = self._runner
-        if self._layer is None:
+        runner, layer = self._runner, self._layer
+        if layer is None:
             for examples in (first, second):
                 _check_no_labels(examples)
                 check_interpolable(examples, advice=partial(advice_for_integers, runner.model))
                 check_masks(examples)
-            return InputPaths(runner, first, second)
+            # A half-precision model gets points that were interpolated in float32, so that neighbors stay apart.
+            one, other = (runner.place(end, at_least=torch.float32) for end in (first, second))
+            return Paths(runner, one, other)
         first, second = runner.place(first), runner.place(second)
         count = count_examples(first, f"a batch of inputs ({type(first).__name__})")
-        ends = [batched(partial(_capture, runner, self._layer, end), count) for end in (first, second)]
-        return LayerPaths(runner, self._layer, join_masks(first, second), ends[0], ends[1])
+        one, other = (batched(partial(_capture, runner, layer, end), count) for end in (first, second))
+        return Paths(runner, one, other, layer, join_masks(first, second))
 
 
-class InputPaths:
-    """Some paths among the inputs."""
+class Paths:
+    """Some paths, by their ends: among the inputs, or at the output of a layer for some examples."""
 
-    def __init__(self, runner: ModelRunner, first: Tree, second: Tree) -> None:
-        self._runner = runner
-        # A half-precision model gets points that were interpolated in float32, so that neighboring nodes stay apart.
-        self._first, self._second = (runner.place(end, at_least=torch.float32) for end in (first, second))
-
-    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
-        """Run the model at one point of each of the given paths; return what it returned, and None."""
-        points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
-        return _run(self._runner, self._runner.place(points)), None
-
-    def ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the floating tensors at the two ends of every path."""
-        return _floating(self._first), _floating(self._second)
-
-
-class LayerPaths:
-    """Some paths at the output of a layer."""
-
-    def __init__(self, runner: ModelRunner, layer: FoundLayer, examples: Tree, first: Tensor, second: Tensor) -> None:
-        self._runner, self._layer = runner, layer
-        self._examples, self._first, self._second = examples, first, second
+    def __init__(
+        self, runner: ModelRunner, first: Tree, second: Tree, layer: FoundLayer | None = None, examples: Tree = None
+    ) -> None:
+        self._runner, self._first, self._second = runner, first, second
+        self._layer, self._examples = layer, examples
 
     def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
         """Run the model at one point of each of the given paths; return what it returned, and what was replaced."""
-        rows = rows.to(self._first.device)
-        points: Tensor = interpolate(self._first[rows], self._second[rows], alpha[:, None])
+        points = interpolate(take(self._first, rows), take(self._second, rows), alpha[:, None])
+        if self._layer is None:
+            return _run(self._runner, self._runner.place(points)), None
         replaced: list[Tensor] = []
 
-        def replace(own: Tensor) -> Tensor:
-            replaced.append(own)
-            return points
+        def replace(features: Tensor) -> Tensor:
+            replaced.append(features)
+            return points  # type: ignore[no-any-return]
 
         with replace_output(self._layer, replace, rows=len(rows)):
             returned = _run(self._runner, take(self._examples, rows))
         return returned, replaced[0]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the layer's output at the two ends of every path."""
-        return [self._first], [self._second]
+        """Return the floating tensors at the two ends of every path."""
+        first, second = (
+            [tensor for tensor in tensors(end) if tensor.is_floating_point()] for end in (self._first, self._second)
+        )
+        return first, second
 
 
 def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
@@ -95,9 +85,9 @@ def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> 
     examples = take(end, part)
     captured: list[Tensor] = []
 
-    def capture(own: Tensor) -> None:
+    def capture(features: Tensor) -> None:
         # A copy: what follows may work in place, as ReLU(inplace=True) does.
-        captured.append(own.clone())
+        captured.append(features.clone())
 
     with replace_output(layer, capture, rows=len(tensors(examples)[0])):
         _run(runner, examples)
@@ -135,7 +125,3 @@ def _check_no_labels(examples: Tree) -> None:
             "torch.utils.data.TensorDataset(images, labels), whose labels are left out. If the model does take it, "
             "give the inputs by name: {'x': images, 'mask': …}."
         )
-
-
-def _floating(tree: Tree) -> list[Tensor]:
-    return [tensor for tensor in tensors(tree) if tensor.is_floating_point()]

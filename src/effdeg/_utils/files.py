@@ -19,13 +19,8 @@ PARTIAL = ".partial"
 def write_atomically(file: Path, content: bytes) -> None:
     """Write a file so that at any moment either the old or the complete new one is on the disk.
 
-    Args:
-        file: The file, in a folder that exists.
-        content: What it should hold.
-
     Raises:
-        OSError: If it cannot be written, as on a full disk or because there is no such folder; the error names the
-            file. The old file is then unchanged.
+        OSError: If it cannot be written, as on a full disk or because there is no such folder; it names the file.
 
     Example:
         >>> import tempfile
@@ -60,12 +55,7 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 
 def check_target(option: str, file: Path | None, suffixes: set[str]) -> None:
-    """Raise, before any work, if a result could not be written.
-
-    Args:
-        option: Where the file was named, for the message.
-        file: The file to write, if any.
-        suffixes: Those that it may have.
+    """Raise, before any work, if a result could not be written; ``option`` says where the file was named.
 
     Raises:
         ValueError: If the suffix is another, the folder does not exist, or nothing can be written there.
@@ -96,11 +86,7 @@ def check_writable(option: str, folder: Path) -> None:
 
 
 def write_figure(figure: "Figure", file: Path) -> None:
-    """Write a figure in the format that the suffix names, completely or not at all.
-
-    Args:
-        figure: The figure.
-        file: The file, with a suffix that matplotlib knows, such as ``.png``, ``.svg`` or ``.pdf``.
+    """Write a figure in the format that the suffix names, such as ``.png`` or ``.svg``, completely or not at all.
 
     Example:
         >>> import tempfile
@@ -117,10 +103,6 @@ def write_figure(figure: "Figure", file: Path) -> None:
 
 def write_json(file: Path, value: Any) -> None:
     """Write JSON for people and programs: indented, with null for NaN and infinities, completely or not at all.
-
-    Args:
-        file: The file, in a folder that exists.
-        value: Dicts, lists, tuples, strings, numbers, booleans and None.
 
     Example:
         >>> import tempfile

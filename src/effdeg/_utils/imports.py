@@ -4,7 +4,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,13 +16,14 @@ from effdeg._utils.checks import suggest
 def importing_from_here() -> Iterator[None]:
     """Find modules in the working directory while the block runs, as ``python -m`` does."""
     here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
+    if here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
     try:
         yield
     finally:
-        if added and here in sys.path:
+        with suppress(ValueError):
             sys.path.remove(here)
 
 
@@ -48,13 +49,7 @@ def describe_install(extra: str, package: str = "effdeg") -> str:
 def find_code(source: str) -> Any:
     """Return the object that ``package.module:name`` stands for.
 
-    An error that the module itself raises passes through, with a note on where it arose.
-
-    Args:
-        source: A module, among installed packages or in the working directory, and a name in it.
-
-    Returns:
-        The object of that name.
+    The module is in the working directory or installed. An error that it raises passes, with a note on where it arose.
 
     Raises:
         ValueError: If this is not such a name, or there is no such module or no such object in it.
@@ -87,8 +82,8 @@ def _import(name: str, source: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             where = "here or among the installed packages"
             raise ValueError(f"{source!r}: there is no Python module {error.name!r} {where}.") from error
-        own = (__file__, importlib.__file__, "<")
-        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(own)]
+        here = (__file__, importlib.__file__, "<")
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(here)]
         # The message of a syntax error already has its location.
         place = f" by {frames[-1].filename}, line {frames[-1].lineno}," if frames else ""
         error.add_note(f"Raised{place} while {name!r} was imported.")

@@ -6,17 +6,10 @@ from effdeg._version import __version__
 
 
 def render_html(template: str, **values: Any) -> str:
-    """Render a page that brings its own style sheet: light and dark, on phones, wide screens and paper.
+    """Return a page as HTML that brings its own style sheet: light and dark, on phones, wide screens and paper.
 
-    The page has a title, a lead, a main part and a footer that names the program.
-
-    Args:
-        template: A Jinja template that extends ``page.html.j2``: it sets ``title`` and ``program``, and fills the
-            blocks ``lead``, ``contents`` (of a long page) and ``main``.
-        values: What the template uses. Text is escaped.
-
-    Returns:
-        The page as HTML.
+    The Jinja template extends ``page.html.j2``: it sets ``title`` and ``program``, and fills the blocks ``lead``,
+    ``contents`` (of a long page) and ``main`` with the values, which are escaped.
 
     Example:
         >>> from effdeg.io import render_html

@@ -32,10 +32,9 @@ def format_interval(low: float, high: float) -> str:
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """Return a quantile of Student's t distribution.
+    """Return a quantile of Student's t distribution: exact for 1 and 2 degrees of freedom.
 
-    Exact for 1 and 2 degrees of freedom; beyond, the expansion of Abramowitz and Stegun 26.7.5 around the normal
-    quantile, whose error at the usual levels is under 2% from 3 degrees of freedom on and under 0.01% from 10.
+    Beyond, by Abramowitz and Stegun 26.7.5, its error is under 2% from 3 degrees of freedom on, under 0.01% from 10.
     """
     if freedom == 1:
         return math.tan(math.pi * (probability - 0.5))

@@ -14,8 +14,7 @@ _LOCKS_LOCK = threading.Lock()
 def hold(objects: Iterable[object]) -> Iterator[None]:
     """Wait until no other thread holds any of these objects, and keep other threads waiting until the block ends.
 
-    A thread may hold an object several times. Objects that are needed together must be held by one call, which takes
-    them in the order of their ids: otherwise two threads might wait for each other.
+    Objects that are needed together must be held by one call, or two threads might wait for each other.
     """
     with ExitStack() as stack:
         for each in sorted(set(objects), key=id):

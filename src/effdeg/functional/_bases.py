@@ -26,18 +26,10 @@ Weights = Literal["degree", "square"] | Sequence[float] | NDArray[Any]
 def basis_matrix(
     alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev"
 ) -> Float[Tensor, "*paths nodes degrees"]:
-    """Evaluate every basis polynomial up to ``degree`` at every node: entry (i, k) is φ_k(2 α_i − 1).
+    """Return the design matrix (the paper's T): the entry of node i and degree k is φ_k(2 α_i − 1).
 
     Chebyshev: T_k = 2 t T_{k-1} − T_{k-2}. Legendre: k P_k = (2k − 1) t P_{k-1} − (k − 1) P_{k-2}. Both recurrences are
     numerically stable on [−1, 1], at any degree. Another basis is another entry of :data:`effdeg.functional.BASES`.
-
-    Args:
-        alpha: Positions in [0, 1], of shape ``(…, nodes)``.
-        degree: The highest degree (the paper's K).
-        basis: A name in :data:`effdeg.functional.BASES`, ``"chebyshev"`` or ``"legendre"``.
-
-    Returns:
-        The design matrix (the paper's T) of shape ``(…, nodes, degree + 1)``, differentiable in ``alpha``.
 
     Raises:
         ValueError: If ``basis`` is not known or ``degree`` is negative.
@@ -64,15 +56,7 @@ def evaluate(
     alpha: Float[Tensor, "*#paths nodes"],
     basis: str = "chebyshev",
 ) -> Float[Tensor, "*paths nodes outputs"]:
-    """Evaluate polynomials: p(α) = Σ_k c_k φ_k(2 α − 1) at every node, for every output.
-
-    Args:
-        coefficients: The c_k, degree 0 first, of shape ``(…, degrees, outputs)``.
-        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
-        basis: The basis of the coefficients: a name in :data:`effdeg.functional.BASES`.
-
-    Returns:
-        The values of the polynomials, of shape ``(…, nodes, outputs)``.
+    """Evaluate polynomials: p(α) = Σ_k c_k φ_k(2 α − 1) at every node, for every output. All paths may share nodes.
 
     Raises:
         ValueError: If ``basis`` is not known.
@@ -97,15 +81,10 @@ def effective_degree(
     that is zero everywhere has degree 0 and a zero gradient.
 
     Args:
-        coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, of shape
-            ``(…, degrees, outputs)``; see :func:`fit`.
+        coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, as of :func:`fit`.
         normalized: Divide by the sum of the magnitudes of the coefficients.
         weights: The weight w_k of each degree: ``"degree"`` is k, ``"square"`` is k², and a list or array holds
-            one number for each degree, degree 0 first. If it begins with 0, 0, only curvature counts: straight lines
-            are 0.
-
-    Returns:
-        The effective degree of each path, of shape ``(…)``.
+            one number for each degree, degree 0 first. If it begins with 0, 0, only curvature counts.
 
     Raises:
         TypeError: If the weights are neither a known name nor numbers.

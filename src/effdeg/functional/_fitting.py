@@ -17,9 +17,8 @@ and far above float64's rounding of TᵀT, so that two random nodes that nearly 
 """
 
 # A pivot of Cholesky, as a share of the diagonal of TᵀT, is how much of a column of T, squared, the columns before it
-# do not span. Above the first bound the normal equations are accurate to 1e-12: with uniform nodes, up to a condition
-# number of about 100. Above the second, two steps of refinement leave less than 1e-10, even at condition numbers that
-# no pivot shows (4e9 at degree 40 on 41 uniform nodes, with the default damping). Below it, only QR is accurate.
+# do not span. Above the first bound the normal equations are accurate to 1e-12; above the second, two steps of
+# refinement leave less than 1e-10, even at a condition number of 4e9; below it, only QR is accurate.
 _WELL_POSED = 0.1
 _REFINABLE = 1e-5
 # Elements of the design matrices that are processed at once: 16 MiB.
@@ -34,15 +33,8 @@ _ROUNDING = 1e-6
 def condition_number(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str = "chebyshev") -> float:
     """Return the condition number of the design matrix T, σ_max(T) / σ_min(T).
 
-    Errors in the values are amplified in the coefficients by up to this factor; see :func:`fit_operator`.
-
-    Args:
-        alpha: Positions in [0, 1], of shape ``(nodes,)`` or ``(…, nodes)``.
-        degree: The highest degree (the paper's K).
-        basis: A name in :data:`effdeg.functional.BASES`.
-
-    Returns:
-        The ratio of the largest singular value to the smallest; if every path has its own nodes, that of the worst.
+    Errors in the values are amplified in the coefficients by up to this factor; see :func:`fit_operator`. If every path
+    has its own nodes, it is that of the worst.
 
     Raises:
         ValueError: If there are fewer than ``degree + 1`` nodes, or ``basis`` is not known.
@@ -69,20 +61,16 @@ def fit_operator(
     condition number of T, not with its square. Nodes never depend on the model, so the operator carries no gradient; a
     fit is one product with it, and its derivative is exactly the paper's T (TᵀT + ε I)⁻¹ (Proposition 5.1).
 
-    When is the fit well posed? With Chebyshev or cosine nodes, whenever the nodes clearly outnumber the degree: the
-    condition number of T at degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes, only while the degree is
-    below about 2 √nodes: 6.4 at degree 40 on 200 nodes, but 4e9 on 41 (Runge's phenomenon). Such a fit loses about ten
-    digits without damping, and damping replaces that error by one of its own, so that the effective degree can be
-    anything: use other nodes or a lower degree.
+    The fit is well posed with Chebyshev or cosine nodes that clearly outnumber the degree: the condition number of T at
+    degree 40 on 200 nodes is 1.5 (Legendre: 12). With uniform nodes it is so only while the degree is below about
+    2 √nodes: 6.4 at degree 40 on 200 nodes, but 4e9 on 41 (Runge's phenomenon), where the effective degree can be
+    anything, with any damping.
 
     Args:
-        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
+        alpha: Positions in [0, 1].
         degree: The highest degree (the paper's K).
         basis: A name in :data:`effdeg.functional.BASES`.
         damping: The paper's ε; 0 is plain least squares, which needs ``degree + 1`` distinct nodes.
-
-    Returns:
-        The operator, in float64, of shape ``(…, degree + 1, nodes)``.
 
     Raises:
         ValueError: If there are fewer than ``degree + 1`` nodes (without damping: distinct ones), they lie outside of
@@ -114,18 +102,8 @@ def fit(
 ) -> Float[Tensor, "*#paths degrees outputs"]:
     """Fit a polynomial to every output of every path: c = argmin ‖T c − y‖² + ε ‖c‖².
 
-    The same as ``fit_operator(alpha, …) @ values``, but faster.
-
-    Args:
-        values: The model's outputs at the nodes (the y), of shape ``(…, nodes, outputs)``.
-        alpha: Positions in [0, 1], of shape ``(nodes,)`` if all paths share them, else ``(…, nodes)``.
-        degree: The highest degree (the paper's K).
-        basis: A name in :data:`effdeg.functional.BASES`.
-        damping: The paper's ε; 0 is plain least squares.
-
-    Returns:
-        Coefficients, degree 0 first, of shape ``(…, degree + 1, outputs)``. They are computed in float64 and returned
-        in the dtype of the values, but at least float32.
+    The same as ``fit_operator(alpha, …) @ values``, but faster: y are the values, the model's outputs at the nodes. The
+    coefficients, degree 0 first, are computed in float64 and returned in the dtype of the values, at least float32.
 
     Raises:
         ValueError: If values and nodes differ in number, or as :func:`fit_operator` does.
@@ -220,7 +198,7 @@ def _chebyshev_gram(sums: Tensor) -> Tensor:
     """Compute TᵀT from the sums over nodes of T_k and of T_k T_K (K: the highest degree) instead of (K + 1)² products.
 
     T_j T_k = (T_{j+k} + T_{|j-k|}) / 2, so TᵀT is the mean of a Hankel and a Toeplitz matrix of s_m = sum of T_m, and
-    the same identity gives s_{K+m} = 2 (sum of T_m T_K) - s_{K-m}: no polynomial beyond degree K is needed.
+    s_{K+m} = 2 (sum of T_m T_K) - s_{K-m}.
     """
     low, size = sums[..., 0], sums.shape[-2]
     high = 2 * sums[..., 1] - low.flip(-1)

@@ -13,18 +13,11 @@ from effdeg._utils.shapes import Float
 def chebyshev_nodes(nodes: int, *, device: torch.device | str | None = None) -> Float[Tensor, " nodes"]:
     """Return the shifted Chebyshev nodes, α_i = (1 − cos((2i − 1) π / 2r)) / 2 for i = 1 … r.
 
-    They are the roots of the Chebyshev polynomial of degree ``nodes``, moved to [0, 1]. They are denser towards both
-    ends, which keeps polynomial fits of high degree stable.
-
-    Args:
-        nodes: The number of nodes (the paper's r).
-        device: The device of the result.
-
-    Returns:
-        Ascending positions in (0, 1), of shape ``(nodes,)``.
+    They are the roots of the Chebyshev polynomial of degree ``nodes``, moved to [0, 1], and denser towards both ends,
+    which keeps polynomial fits of high degree stable.
 
     Raises:
-        ValueError: If ``nodes`` is less than 1.
+        ValueError: If ``nodes`` (the paper's r) is less than 1.
         TypeError: If ``nodes`` is not a whole number.
 
     Example:
@@ -56,9 +49,6 @@ def cosine_nodes(
         anchored: Put the first node at α = 0 and the last at α = 1; the others stay in their strata.
         generator: The source of randomness; by default torch's global generator.
         device: The device of the result; by default that of the generator.
-
-    Returns:
-        Ascending positions in [0, 1], of shape ``(paths, nodes)``.
 
     Raises:
         ValueError: If ``nodes`` is less than 1 (2 if ``anchored``), or ``paths`` is less than 1.
@@ -92,13 +82,7 @@ def uniform_nodes(nodes: int, *, device: torch.device | str | None = None) -> Fl
     """Return equispaced positions on [0, 1], α_i = (i − 1) / (r − 1) for i = 1 … r.
 
     For comparison only: at a high degree, fits on them are ill-conditioned; see :func:`effdeg.functional.fit_operator`.
-
-    Args:
-        nodes: The number of nodes (the paper's r); a single one lies in the middle.
-        device: The device of the result.
-
-    Returns:
-        Ascending positions in [0, 1], of shape ``(nodes,)``.
+    A single node lies in the middle.
 
     Raises:
         ValueError: If ``nodes`` is less than 1.

@@ -20,23 +20,14 @@ _NOISE_FLOOR = 1e-7
 def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> Float[Tensor, "*paths nodes components"]:
     """Reduce each path's values to their first principal components: the scores Y V_m of the centered values Y.
 
-    V_m are the first m right singular vectors of Y. They come from the eigenvectors of the smaller of the matrices Y Yᵀ
-    (nodes × nodes) and Yᵀ Y (outputs × outputs), in float64: with 4 nodes and 1,000 outputs the cost is that of one
-    matrix product and a 4 × 4 eigenproblem. Gradients flow through the decomposition. Where the kept eigenvalues are
-    distinct, gradients are exact; where eigenvalues coincide or vanish, and PCA has no derivative, they are finite. A
-    path that varies in fewer directions than ``components`` (a straight one varies in one) has zeros in the rest, but
+    V_m are the first m right singular vectors of Y, largest first, of any sign. They come from the eigenvectors of
+    the smaller of Y Yᵀ (nodes × nodes) and Yᵀ Y (outputs × outputs), in float64; scores are in float32 or better.
+    Gradients are exact where the kept eigenvalues are distinct; where eigenvalues coincide or vanish, and PCA has no
+    derivative, they are finite. A path that varies in fewer directions than ``components`` has zeros in the rest, but
     for the rounding of the values themselves. Where values are NaN or infinite, all scores of the path are NaN.
 
-    Args:
-        values: The model's outputs along each path, of shape ``(…, nodes, outputs)``.
-        components: The number of components to keep (the paper's m), at most ``nodes - 1``.
-
-    Returns:
-        Scores of shape ``(…, nodes, components)``, largest component first, in the dtype of the values but at least
-        float32. Their signs are arbitrary.
-
     Raises:
-        ValueError: If ``components`` is less than 1 or more than ``nodes - 1``.
+        ValueError: If ``components`` (the paper's m) is less than 1 or more than ``nodes - 1``.
         TypeError: If ``components`` is not a whole number.
 
     Example:
@@ -61,9 +52,8 @@ def drop_noise(
 ) -> Float[Tensor, "*paths nodes components"]:
     """Set scores of :func:`project` to zero where the rounding of the values, in their dtype, may have made them.
 
-    The few operations of a softmax change a value y by up to 2 eps |y|, whatever the mean of its path, and so the score
-    of a node along a direction v by up to 2 eps Σ_j |v_j| |y_j|. A component is kept if its singular value is more than
-    the norm of these bounds over the nodes.
+    A softmax changes a value y by up to 2 eps |y|, and so the score of a node along a direction v by up to
+    2 eps Σ_j |v_j| |y_j|. A component is kept if its singular value is more than the norm of these bounds.
     """
     with torch.no_grad():
         exact, left = values.double(), scores.double()

@@ -15,10 +15,9 @@ from effdeg._utils.shapes import Float
 def least_squares_operator(
     design: Float[Tensor, "*batch rows columns"], damping: float
 ) -> Float[Tensor, "*batch columns rows"]:
-    """Compute (AᵀA + damping I)⁻¹ Aᵀ by modified Gram-Schmidt on A stacked on √damping I.
+    """Compute (AᵀA + damping I)⁻¹ Aᵀ by modified Gram-Schmidt on A stacked on √damping I, as accurate as Householder's.
 
-    The right-hand sides, here the identity, are orthogonalized along with the columns, which makes the solution as
-    accurate as Householder's (Björck 1967).
+    For that the right-hand sides, here the identity, are orthogonalized along with the columns (Björck 1967).
     """
     rows, columns = design.shape[-2:]
     unit, small = (torch.eye(size, dtype=design.dtype, device=design.device) for size in (rows, columns))

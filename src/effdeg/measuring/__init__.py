@@ -6,11 +6,4 @@ from effdeg.measuring._measurement import Measurement
 from effdeg.measuring._record import Settings
 from effdeg.measuring._tracing import Trace, trace
 
-__all__ = [
-    "IllConditionedFit",
-    "Measurement",
-    "Settings",
-    "Trace",
-    "measure",
-    "trace",
-]
+__all__ = ["IllConditionedFit", "Measurement", "Settings", "Trace", "measure", "trace"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from effdeg.measuring._path_runner import DrawnPaths, open_path_runner, read_and
 from effdeg.measuring._record import Settings
 
 FITTED_AT_ONCE = 2**21
-"""Numbers that are fitted at once, which bounds the memory of a fit: more outputs are fitted in parts."""
+"""Numbers that are fitted at once, which bounds the memory of a fit."""
 
 FEWEST_PATHS = 4 * BLOCK
 """A tolerance is not checked before this many paths: the standard error of fewer is itself too uncertain."""
@@ -140,21 +141,19 @@ def measure(
     f(α x₁ + (1 − α) x₂) ≈ Σ_k c_k T_k(2 α − 1). The effective degree of a path is Σ_k k |c_k|, averaged over outputs
     (Definition 3.2), and that of the model is the mean over paths. A straight line counts half its rise.
 
-    The defaults are the paper's protocol for comparing trained models. No labels are needed. The paths depend only on
-    ``seed`` and the number of examples, so models measured with the same seed share their paths. The model is left
-    as it was: mode, device, gradients, random state. Memory does not grow with ``paths``. Under ``torch.distributed``
-    the processes divide the paths among themselves, and each returns the whole result.
+    The defaults are the paper's protocol for comparing trained models. The paths depend only on ``seed`` and the number
+    of examples, so models measured with the same seed share their paths. The model is left as it was: mode, device,
+    gradients, random state. Under ``torch.distributed`` the processes divide the paths, and each returns the result.
 
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
             batch first, an object with ``.logits``, a dict or a tuple (``logits``, else the first tensor, is used).
         inputs: The examples: a tensor; a tuple, dict or dataclass of tensors (a tuple holds the arguments of the model,
-            not inputs and labels; a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a
-            list of ``(input, label)`` examples. Labels are left out of the items of the last four: for images with
-            labels pass ``TensorDataset(images, labels)``. A tensor between the inputs and the labels goes to the next
-            parameter of the model's ``forward``, such as a mask. For a causal language model of transformers: prompts,
-            as texts (with ``tokenizer``), token ids or a tokenizer's output, padded on either side. Paths then lie
-            between embeddings, and the output is that for the token after each prompt.
+            a dict its keywords); a ``Dataset``; a ``DataLoader``; an iterator of batches; or a list of ``(input,
+            label)`` examples. Labels are left out of the items of the last four, such as ``TensorDataset(images,
+            labels)``; a tensor between inputs and labels goes to the next parameter of ``forward``, such as a mask.
+            For a causal language model of transformers: prompts, as texts (with ``tokenizer``), token ids or a
+            tokenizer's output. Paths then lie between embeddings, and the output is that for the next token.
         paths: The number of paths, or, with ``tolerance``, the largest number.
         nodes: The number of points on each path (the paper's r).
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -162,15 +161,14 @@ def measure(
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         output: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function of what the
             model returned.
-        components: Reduce each path's values to this many principal components first; for hundreds of outputs. If
-            there are fewer (at most one per output, one less for softmax, whose outputs sum to 1), all are used.
-            The normalized value is the mean over those components of a path that are not rounding noise.
+        components: Reduce each path's values to this many principal components first, or to all if there are fewer; for
+            hundreds of outputs. The normalized value is the mean over those that are not rounding noise.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids. What
             bypasses the layer, such as a skip connection, stays that of the first example all along a path.
         seed: Determines pairs, nodes, and what a loader or data set draws.
-        partners: What each example is joined with: by default another example. A function of a batch joins it with its
-            own changed copy (:mod:`effdeg.changes`); of several, one is drawn for each path. A second data set of the
-            same length joins it with the example of the same index there.
+        partners: What each example is joined with, instead of another example: its changed copy, by a function of a
+            batch (:mod:`effdeg.changes`) or several, one drawn for each path; or, in a second data set of the same
+            length, the example of the same index.
         batch_size: Points per forward pass; by default 1024, on the CPU 256. Halved when memory runs out.
         tolerance: Stop as soon as the standard error is below this share of the value, for example 0.02.
         device: Run the model there; by default where it is.
@@ -184,9 +182,8 @@ def measure(
         The measurement, with its error bar.
 
     Raises:
-        ValueError: If a setting is unknown or out of range, if the inputs are fewer than two examples or hold NaN or
-            infinite numbers, or if the outputs do: the message names the example or the path. Also if the outputs do
-            not fit ``output``, such as probabilities or a single number for softmax.
+        ValueError: If a setting is unknown or out of range, if inputs or outputs are NaN or infinite, if there are less
+            than two examples, or if the outputs do not fit ``output``, as probabilities do not fit softmax.
         TypeError: If the model is not callable, the inputs cannot be read or interpolated (token ids need ``at``), or
             the outputs are not real numbers; or if a tensor of the data may be an input of the model or labels.
 
@@ -221,12 +218,10 @@ def measure(
             enabled=bool(progress) and rank_and_size()[0] == 0,
         ) as update,
     ):
-        groups = (
-            (each.blocks, PathTable(each.kept, widths))
-            for each in runner.run(
-                read, update=update, reduce=lambda values, alpha: summarize(values, alpha, fit_settings).rows
-            )
+        blocks = runner.run(
+            read, update=update, reduce=lambda values, alpha: summarize(values, alpha, fit_settings).rows
         )
+        groups = ((each.blocks, PathTable(each.kept, widths)) for each in blocks)
         table = collect(groups, runner.drawn, widths, tolerance=tolerance, update=update)
     # The first process has the first paths.
     described = broadcast_from_first(read.described)
@@ -240,10 +235,12 @@ def check_measurable(inputs: Any, settings: Mapping[str, Any]) -> Examples:
     for name in settings:
         if name not in known:
             raise TypeError(f"{name!r} is not a setting of effdeg.measure. {suggest(name, known)}")
-    names = {field.name for field in fields(PathSettings)} & settings.keys()
-    paths = PathSettings(**{name: settings[name] for name in names})
-    names = {field.name for field in fields(FitSettings)} & settings.keys()
-    FitSettings(**{name: settings[name] for name in names}).check_nodes(paths.nodes)
+
+    def choose(kind: type) -> dict[str, Any]:
+        return {field.name: settings[field.name] for field in fields(kind) if field.name in settings}
+
+    paths = PathSettings(**choose(PathSettings))
+    FitSettings(**choose(FitSettings)).check_nodes(paths.nodes)
     if (batch_size := settings.get("batch_size")) is not None:
         check_count("batch_size", batch_size, least=1)
     _check_tolerance(settings.get("tolerance"))
@@ -275,13 +272,13 @@ def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measu
 
 def check_finite(table: PathTable, pairs: Tensor, rows: slice = slice(None)) -> None:
     """Raise if the table's row of one of these paths is not finite, naming the path."""
-    found = (~table.rows[rows].isfinite()).any(-1).nonzero().flatten() + (rows.start or 0)
-    if len(found):
-        first, second = pairs[found[0]].tolist()
+    broken = (~table.rows[rows].isfinite()).any(-1).nonzero().flatten() + (rows.start or 0)
+    if len(broken):
+        first, second = pairs[broken[0]].tolist()
         ends = f"the examples {first} and {second}" if first != second else f"the example {first} and its partner"
+        more = f" (and on {len(broken) - 1} more paths)" if len(broken) > 1 else ""
         raise ValueError(
-            f"the model's outputs are NaN or infinite on path {int(found[0])}, between {ends}"
-            f"{f' (and on {len(found) - 1} more paths)' if len(found) > 1 else ''}. "
+            f"the model's outputs are NaN or infinite on path {int(broken[0])}, between {ends}{more}. "
             "Check the model's outputs there; in half precision, dtype=torch.float32 may be enough."
         )
 
@@ -294,31 +291,26 @@ def collect(
     tolerance: float | None = None,
     update: Update = ignore,
 ) -> PathTable:
-    """Gather the rows of all processes, and stop once the effective degree is known to the tolerance.
+    """Gather the rows of all processes, and stop, at the same path on any number of these, at the tolerance.
 
-    It stops at the same path on any number of processes. ``groups`` are this process's share of the blocks, ``drawn``
-    is everyone's.
+    ``groups`` are this process's share of the blocks, ``drawn`` is everyone's.
     """
-    copied, size = _copy_to_cpu(groups), rank_and_size()[1]
-    arriving = ((block, rows[part]) for blocks, rows in copied for block, part in split_rows(blocks))
-    stops = [block.stop for block in drawn.blocks()]
-    own = torch.zeros(stops[-1], sum(width or 1 for width in widths.values()), dtype=torch.float64, device="cpu")
-    seen = 0
-    for start in range(0, len(stops), size):
-        if (arrived := next(arriving, None)) is not None:
-            block, rows = arrived
+    copied, size, blocks = _copy_to_cpu(groups), rank_and_size()[1], drawn.blocks()
+    arriving = ((block, rows[part]) for some, rows in copied for block, part in split_rows(some))
+    own = torch.zeros(len(drawn.pairs), sum(each or 1 for each in widths.values()), dtype=torch.float64, device="cpu")
+    for start in range(0, len(blocks), size):
+        for block, rows in islice(arriving, 1):
             own[block] = rows
-        last = start + size >= len(stops)
-        if size > 1 and tolerance is None and not last:
+        if size > 1 and tolerance is None and start + size < len(blocks):
             continue
         table = PathTable(sum_over_ranks(own), widths)
-        for stop in [stop for stop in stops[: start + size] if stop > seen]:
-            check_finite(table, drawn.pairs, slice(seen, stop))
-            seen = stop
-            mean, stderr = mean_and_stderr(table["effective_degree"][:stop])
+        first = start if size == 1 or tolerance is not None else 0
+        for block in blocks[first : start + size]:
+            check_finite(table, drawn.pairs, block)
+            mean, stderr = mean_and_stderr(table["effective_degree"][: block.stop])
             update(None, format_estimate(mean, stderr))
-            if tolerance is not None and stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
-                return PathTable(table.rows[:stop], widths)
+            if tolerance is not None and block.stop >= FEWEST_PATHS and stderr <= tolerance * abs(mean):
+                return PathTable(table.rows[: block.stop], widths)
     return table
 
 

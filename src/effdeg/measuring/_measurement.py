@@ -46,20 +46,17 @@ class Measurement:
     data. ``print(measurement)`` shows the value, the settings and the notes of :meth:`warnings`.
 
     Attributes:
-        per_path: The effective degree along each path, Σ_k k |c_k| averaged over outputs; shape ``(paths,)``.
+        per_path: The effective degree along each path, Σ_k k |c_k| averaged over outputs.
         per_path_normalized: The normalized effective degree along each path, Σ_k k |c_k| / Σ_k |c_k|.
-        pairs: The indices of the two examples that each path joins, of shape ``(paths, 2)``; α = 1 at the first.
-        spectrum: The mean of |c_k| over paths and outputs, for each degree k; shape ``(degree + 1,)``.
+        pairs: The indices of the two examples that each path joins; α = 1 at the first.
+        spectrum: The mean of |c_k| over paths and outputs, for each degree k.
         spectrum_stderr: Its standard error.
-        residual: The share of the variance along the paths that the fit misses. Near 0 is good; above a few percent,
+        residual: The share of the variance along the paths that the fit misses: near 0 is good; above a few percent,
             the degree is too low for this model. With ``nodes == degree + 1`` it is 0 for any model.
         settings: What was measured, and how.
-        confidence: The largest probability, averaged over the nodes of all paths; None if the values are not those of
-            one softmax.
+        confidence: The largest probability, averaged over the nodes of all paths; None unless of one softmax.
         RESIDUAL_LIMIT: Above this residual a measurement warns.
-        UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns. In docs/results/estimator.md this limit
-            catches all values that are more than 5% off (the residual catches less than half of them), and many that
-            are not.
+        UPPER_HALF_LIMIT: Above this :attr:`upper_half` a measurement warns; docs/results/estimator.md has the reason.
 
     Example:
         >>> import effdeg, torch
@@ -193,11 +190,11 @@ class Measurement:
             settings: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
             }
-            found = {name: _tensor(name, tensors[name]) for name in _TENSORS}
-            if len({len(found[name]) for name in ("per_path", "per_path_normalized", "pairs")}) > 1:
+            read = {name: _tensor(name, tensors[name]) for name in _TENSORS}
+            if len({len(read[name]) for name in ("per_path", "per_path_normalized", "pairs")}) > 1:
                 raise ValueError("its numbers of paths differ")
             confidence = header.get("confidence")  # older files have none
-            return cls(**found, residual=header["residual"], settings=Settings(**settings), confidence=confidence)
+            return cls(**read, residual=header["residual"], settings=Settings(**settings), confidence=confidence)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{file} is a measurement that was changed or damaged: {error}.") from error
 
@@ -271,12 +268,12 @@ class Measurement:
                 f"{shorten(settings.other_tensors)}. To measure another, use {another}a model that returns it alone."
             )
         if settings.output == "softmax" and settings.tensor != "logits" and len(settings.outputs) > 1:
-            advice = (
-                "If these are features and not logits, use output='identity'; if the classes come first, output=lambda "
-                "returned: returned.softmax(1)."
-            )
-            if fixed_output:
-                advice = "If these are not logits with the classes last, use a model that returns such logits."
+            advice = "If these are not logits with the classes last, use a model that returns such logits."
+            if not fixed_output:
+                advice = (
+                    "If these are features and not logits, use output='identity'; if the classes come first, "
+                    "output=lambda returned: returned.softmax(1)."
+                )
             yield f"softmax is over the last of {' × '.join(map(str, settings.outputs))} outputs. {advice}"
         components = settings.count_components(math.prod(settings.outputs))
         if components != settings.components:
@@ -332,10 +329,9 @@ class Measurement:
             yield f"{len(self.per_path)} paths did not reach the tolerance of {settings.tolerance:g}; raise paths=."
 
     def _estimate_rounding(self) -> float:
-        """Return the effective degree of the rounding of outputs alone, as that of independent errors at the nodes.
+        """Return the effective degree of the rounding of outputs alone: of independent errors at the nodes.
 
-        Numbers from 2ⁿ to 2ⁿ⁺¹ are multiples of u = 2ⁿ eps, which leaves errors with a variance of u² / 12. Those of
-        c_k, a weighted sum of them, are about normal.
+        Numbers from 2ⁿ to 2ⁿ⁺¹ are multiples of u = 2ⁿ eps: errors of variance u² / 12, so those of c_k about normal.
         """
         settings, size = self.settings, float(self.spectrum[0])
         if size == 0 or not math.isfinite(size):

@@ -30,7 +30,7 @@ from effdeg._adapters.partners import Partners, find_dependent_row, name_partner
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
 from effdeg._adapters.prompts import align, holds_ids, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
-from effdeg._adapters.spaces import InputPaths, LayerPaths, Space
+from effdeg._adapters.spaces import Paths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, rank_and_size, union_over_ranks
@@ -120,18 +120,17 @@ class PathRunner:
         """Run the model along this process's share of the blocks, and yield what was kept, some blocks at a time.
 
         ``watch`` is entered around the model in every forward pass of points; ``update`` gets the number of paths done.
-        With ``reduce`` only a row for each path is kept, and no more than :data:`MOST_KEPT` numbers until then, or
-        those of one path and one batch.
+        With ``reduce`` only a row for each path is kept, and little more than :data:`MOST_KEPT` numbers until then.
         """
         rank, size = rank_and_size()
-        done = 0
+        nodes, done = self.drawn.settings.nodes, 0
 
         def count(returned: Any, points: int) -> Tree:
             nonlocal done
             kept = keep(returned, points)
             done += points
             # The other processes have done about as much.
-            update(min(done * size / self.drawn.settings.nodes, len(self.drawn.pairs)))
+            update(min(done * size / nodes, len(self.drawn.pairs)))
             return kept
 
         for blocks, ends in self._fetch_groups(self.drawn.blocks()[rank::size]):
@@ -141,24 +140,14 @@ class PathRunner:
                 self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
                 self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
-                self._add_note(
-                    warn_of_dependent_rows(
-                        self._runner,
-                        paths,
-                        keep if watch is None else None,
-                        count=total,
-                        most=self._batches.next_size(total * self.drawn.settings.nodes),
-                    )
-                )
+                kept_of_trial, most = keep if watch is None else None, self._batches.next_size(total * nodes)
+                self._add_note(warn_of_dependent_rows(self._runner, paths, kept_of_trial, count=total, most=most))
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
             yield PathBlocks(blocks, alpha, kept, paths.ends())
 
     def record(self, paths: int | None = None) -> PathRecord:
-        """Return what a measurement records of the model and its first paths, or all, alike on all processes.
-
-        They must have been run.
-        """
+        """Return what a measurement records of the model and its first paths, or all, which must have been run."""
         # The first process has the first paths.
         dtype, notes, at = broadcast_from_first((self._dtype, tuple(self.notes), self._space.name))
         hashes = union_over_ranks(self._hashes)
@@ -225,15 +214,7 @@ class PathRunner:
                 stacklevel=2,
             )
 
-    def _run(
-        self,
-        paths: InputPaths | LayerPaths,
-        alpha: Tensor,
-        keep: Keep,
-        watch: Watch,
-        reduce: Reduce | None,
-        nodes: Tensor,
-    ) -> Tree:
+    def _run(self, paths: Paths, alpha: Tensor, keep: Keep, watch: Watch, reduce: Reduce | None, nodes: Tensor) -> Tree:
         rows = torch.arange(len(alpha), device="cpu").repeat_interleave(alpha.shape[1])
         positions = alpha.reshape(-1)
         if self._runner.device is not None and self._runner.device.type == "cuda":
@@ -246,34 +227,27 @@ class PathRunner:
 
         if reduce is None:
             return self._run_in_batches(run_part, len(rows))
-        return torch.cat(self._reduce(run_part, reduce, nodes, len(alpha)))
-
-    def _reduce(self, run: Callable[[slice], Tree], reduce: Reduce, nodes: Tensor, paths: int) -> list[Tensor]:
-        """Run batches of points, and reduce what was kept of whole paths as soon as it is large."""
-        count = nodes.shape[-1]
-        kept: Tensor | None = None  # of as many paths as are reduced at once, in memory that is used again
+        waiting: list[Tensor] = []
         reduced: list[Tensor] = []
-        first = 0  # of the paths in it
 
-        def run_part(part: slice) -> None:
-            nonlocal kept, first
-            values: Any = run(part)
-            if kept is None:
-                most = min(paths, max(1, MOST_KEPT // (count * values[0].numel())))
-                kept = values.new_empty(most * count, *values.shape[1:])
-            start = max(part.start, first * count)  # a batch is run again if memory ran out after some of its paths
-            while start < part.stop:
-                last = min(paths, first + len(kept) // count)
-                stop = min(part.stop, last * count)
-                kept[start - first * count : stop - first * count] = values[start - part.start : stop - part.start]
-                if stop == last * count:
-                    whole = kept[: (last - first) * count].unflatten(0, (-1, count))
-                    reduced.append(reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last]))
-                    first = last
-                start = stop
+        def reduce_whole_paths() -> None:
+            values, first = torch.cat(waiting), sum(map(len, reduced))
+            last = first + len(values) // alpha.shape[1]
+            points = (last - first) * alpha.shape[1]
+            if points:
+                whole = values[:points].view(last - first, -1, *values.shape[1:])
+                reduced.append(reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last]))
+            waiting[:] = [values[points:]]
 
-        self._batches.run(run_part, paths * count)
-        return reduced
+        def run_and_reduce(part: slice) -> None:
+            # Before the batch is run: if memory runs out here, no points are counted twice.
+            if sum(values.numel() for values in waiting) > MOST_KEPT:
+                reduce_whole_paths()
+            waiting.append(run_part(part))
+
+        self._batches.run(run_and_reduce, len(rows))
+        reduce_whole_paths()
+        return torch.cat(reduced)
 
     def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
@@ -328,11 +302,7 @@ def hash_examples(examples: Tree) -> str:
 
 
 def read_and_draw(inputs: Any, settings: PathSettings) -> tuple[Examples, DrawnPaths]:
-    """Read inputs as examples, and draw the paths between them.
-
-    Raises:
-        ValueError: If a second data set does not have the order of the inputs.
-    """
+    """Read inputs as examples, and draw the paths between them; raise if a second data set has another order."""
     partners = settings.partners
     if partners is not None and not read_changes(partners) and not all(map(keeps_order, (inputs, partners))):
         raise ValueError(

@@ -41,15 +41,13 @@ class Settings(FitSettings, PathRecord):
 
     Attributes:
         examples: The number of examples that pairs were drawn from.
-        dtype: The precision that the model ran in (for a function, that of its inputs), or that of its outputs if it is
-            coarser.
+        dtype: The precision that the model ran in (of a function: its inputs), or that of its outputs if it is coarser.
         model: The class of the model, or the name of the function.
         tensor: Which of the tensors that the model returned was fitted: ``output`` if it returned only one,
             ``logits``, a key, ``[0]`` …; None if ``output`` is a function, which received them all.
         other_tensors: The tensors that could also have been meant, if there was a choice.
         outputs: The shape of the fitted values of one example.
-        fingerprint: A hash of the examples at the ends of all paths, as they were given. It is the same for any model,
-            batch size and number of processes, and differs for other data or other preprocessing.
+        fingerprint: A hash of the examples at the ends of all paths, as they were given.
         new_norms: The BatchNorm layers that no batch has given running statistics.
         notes: What was noticed on the way, such as tensors of the data that were not used.
         version: The version of effdeg.
@@ -101,12 +99,10 @@ class Settings(FitSettings, PathRecord):
             "fingerprint": "examples (by their fingerprint)",
             "dtype": "precision",
         }
-        remedies = {
-            "dtype": " (rounding looks complex: pass dtype=torch.float32)",
-            "output": ""
-            if {own["output"], others["output"]} & {"softmax", "sigmoid", "identity"}
-            else (" (a function is the same only with the same code, or as the same object: define it once, by def)"),
-        }
+        remedies = {"dtype": " (rounding looks complex: pass dtype=torch.float32)"}
+        if not {own["output"], others["output"]} & {"softmax", "sigmoid", "identity"}:
+            same = "a function is the same only with the same code, or as the same object: define it once, by def"
+            remedies["output"] = f" ({same})"
         return [f"{named.get(n, n)}: {own[n]} and {others[n]}{remedies.get(n, '')}" for n in names]
 
     def describe_outputs(self) -> str:

@@ -71,8 +71,8 @@ def find_ends(
     rows: Tensor,
     points: Points,
     settings: PenaltySettings,
-    *,
     returned: Any,
+    *,
     look_at_labels: bool,
     look_at_teacher: bool,
 ) -> Tensor:
@@ -110,14 +110,7 @@ def _label_values(points: Points, rows: Tensor, own: Tensor | None, settings: Pe
 
 
 def teacher_values(returned: Any, output: Output, *, like: Tensor, examples: int, look: bool) -> Tensor:
-    """Return what a teacher returned as values like those of the model, one row for each example.
-
-    With ``look``, which waits for a GPU, probabilities are refused where logits are expected.
-
-    Raises:
-        TypeError: If the teacher returned nothing, or no tensor of real numbers.
-        ValueError: If the outputs are not those of the model, or were probabilities already.
-    """
+    """Return what a teacher returned as values like those of the model; ``look`` is as in ``shaped_values``."""
     if returned is None:
         raise TypeError("the teacher returned None. Does it lack `return`? Its outputs are the targets of the model.")
     values = shaped_values(returned, output, points=examples, look=look, whose="teacher").detach()

@@ -64,26 +64,22 @@ class TrainingBatch:
     def append(self, unlabeled: Tree) -> "TrainingBatch":
         """Return the batch with unlabeled examples at its end: the same tensors, except labels."""
         count, own = count_examples(unlabeled, "unlabeled"), self.model_labels
-        found = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
+        given = {name: leaf for name, leaf in named_tensors(unlabeled) if has_rows(leaf, count)}
         rows = [(name, leaf) for name, leaf in named_tensors(self.inputs) if has_rows(leaf, self.size)]
         wanted = {name: leaf for name, leaf in rows if leaf is not own}
         here, there = (
-            {name: f"{tuple(leaf.shape[1:])} in {leaf.dtype}" for name, leaf in each.items()}
-            for each in (wanted, found)
+            {name: f"{tuple(leaf.shape[1:])} in {leaf.dtype}" for name, leaf in batch.items()}
+            for batch in (wanted, given)
         )
         if here != there:
+            advice = "A tensor that was passed by keyword belongs in x and unlabeled: two tuples, or two mappings."
             if here.keys() == there.keys():
                 advice = "Crop or pad both to the same shape, in the same precision."
-            else:
-                advice = (
-                    "A tensor with one row per example that was passed by keyword belongs in x and unlabeled: two "
-                    "tuples, or two mappings."
-                )
             raise ValueError(
                 f"unlabeled must hold what x holds, except labels: examples of shape {' and '.join(here.values())}; "
                 f"it holds {' and '.join(there.values())}. {advice}"
             )
-        others = [found[name] for name in wanted]
+        others = [given[name] for name in wanted]
         if isinstance(own, Tensor):
             own = torch.cat([own, own.new_full((count, *own.shape[1:]), IGNORED)])
 
@@ -96,18 +92,14 @@ class TrainingBatch:
         # Not replace(…), which torch.compile of torch 2.6 cannot trace.
         return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count, self.is_call)
 
-    def take_for_teacher(self, anchor: object) -> Tree:
-        """Return the inputs of the examples that a teacher runs on: all, or with anchored labels those without."""
-        if anchor == "self":
-            return self.inputs
-        return tree_map(lambda leaf: leaf[self.labeled :] if has_rows(leaf, self.size) else leaf, self.inputs)
+    def take_for_teacher(self, anchor: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what a teacher is called with: that of all examples, or with anchored labels of those without."""
+        first = self.labeled if anchor == "labels" else 0
+        cut = tree_map(lambda leaf: leaf[first:] if first and has_rows(leaf, self.size) else leaf, self.inputs)
+        return tuple(cut[0].values()), cut[1]
 
     def change(self, rows: Tensor, change: Callable[[Tree], Tree]) -> Tree:
-        """Return the inputs for changed copies of some examples, in the form of the batch's inputs.
-
-        The function gets them as the batch was given, without labels: the only argument, or a tuple of several, or a
-        mapping, which holds both if there are arguments and keywords.
-        """
+        """Return the inputs for changed copies of some examples; the function gets these as the batch was given."""
         given = self._given()
         own = [has_rows(leaf, self.size) for leaf in tensors(given)]
         taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if has_rows(leaf, self.size) else leaf, given)
@@ -123,7 +115,9 @@ class TrainingBatch:
         if not self.is_call:
             return self._without_labels(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs
         arguments, keywords = map(self._without_labels, self.inputs)
-        keywords = {name: each for name, each in keywords.items() if any(map(self._has_rows, tensors(each)))}
+        keywords = {
+            name: each for name, each in keywords.items() if any(has_rows(leaf, self.size) for leaf in tensors(each))
+        }
         if keywords:
             return {**arguments, **keywords}
         positional = tuple(arguments.values())
@@ -131,9 +125,6 @@ class TrainingBatch:
 
     def _without_labels(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {name: leaf for name, leaf in inputs.items() if leaf is None or leaf is not self.model_labels}
-
-    def _has_rows(self, leaf: Tensor) -> bool:
-        return has_rows(leaf, self.size)
 
     def points(
         self, pairs: Tensor, alpha: Tensor, *, between: bool, unlabeled_rows: int, copies: Tree | None = None

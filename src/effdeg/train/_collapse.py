@@ -13,8 +13,7 @@ _CONSTANT = 0.05  # of the largest spread that was seen
 class CollapseWatch:
     """Warn, once, when outputs that used to vary from example to example have become constant.
 
-    The spread of outputs is maxₒ (maxᵢ vᵢₒ − minᵢ vᵢₒ) over examples i and outputs o. It has collapsed when it is less
-    than a twentieth of the largest spread seen so far: a network whose last layer starts at zero has not.
+    That is when their spread, maxₒ (maxᵢ vᵢₒ − minᵢ vᵢₒ), is less than a twentieth of the largest one seen so far.
     """
 
     def __init__(self) -> None:

@@ -25,35 +25,25 @@ def make_copies(
 ) -> Tree:
     """Return a changed copy of each of ``count`` examples in training; of several changes, one is drawn for each.
 
-    Errors say that the changes were given as ``option``. With ``look``, which waits for a GPU, copies are checked for
-    NaN; in the ``first`` call, whether a copy depends on other examples.
-
-    Every change is made to all examples, so that no shape depends on what was drawn: a step can be captured in a graph.
-
-    Raises:
-        ValueError: If a change alters names, shapes or types, or returns NaN or infinite numbers.
+    With ``look``, which waits for a GPU, copies are checked for NaN; in the ``first`` call, whether one depends on
+    other examples. Every change is made to all examples, so that no shape depends on what was drawn, for CUDA graphs.
     """
     token = GENERATOR.set(generator) if generator is not None else None
     try:
-        copies = _change_all(examples, changes, count, option, look)
+        # Of copies: the function may work in place.
+        changed = [change(map_tensors(Tensor.clone, examples)) for change in changes]
+        for copies in changed:
+            check_alike(examples, copies, f"function of {option}=")
+            if look:
+                check_finite(copies, f"function of {option}=")
+        chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long() if len(changes) > 1 else None
     finally:
         if token is not None:
             GENERATOR.reset(token)
     for change in changes if first and look else ():
         warn_of_mixed_rows(change, examples, count, option)
-    return copies
-
-
-def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: str, look: bool) -> Tree:
-    # Of copies: the function may work in place.
-    first, *others = (change(map_tensors(Tensor.clone, examples)) for change in changes)
-    for changed in (first, *others):
-        check_alike(examples, changed, f"function of {option}=")
-        if look:
-            check_finite(changed, f"function of {option}=")
-    if not others:
-        return first
-    chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long()
+    if chosen is None:
+        return changed[0]
 
     def choose(*leaves: Tensor) -> Tensor:
         result = leaves[0]
@@ -63,4 +53,4 @@ def _change_all(examples: Tree, changes: Sequence[Change], count: int, option: s
                 result = torch.where(mine, leaf, result)
         return result
 
-    return map_tensors(choose, first, *others)
+    return map_tensors(choose, *changed)

@@ -24,12 +24,10 @@ _AT_ONCE = 2**22  # logits, which bounds the memory of the steps that need them 
 
 
 def as_language_model(batch: TrainingBatch, model: object, settings: PenaltySettings) -> LanguageModel | None:
-    """Return what must be known about a causal language model that is given token ids; None for anything else.
-
-    Soft labels have the shape of the outputs, and are treated like those of any other model.
-    """
+    """Return what must be known about a causal language model that is given token ids; None for anything else."""
     ids, labels = _find(batch, "input_ids", "[0]"), batch.labels
     tokens = isinstance(ids, Tensor) and ids.dim() == 2 and not ids.is_floating_point()
+    # Soft labels have the shape of the outputs, and are treated like those of any other model.
     soft = labels is not None and not (isinstance(labels, Tensor) and not labels.is_floating_point())
     return find_language_model(model) if tokens and not soft and settings.output == "softmax" else None
 
@@ -43,11 +41,7 @@ class Sequences:
 
     @classmethod
     def of(cls, batch: TrainingBatch, *, look: bool) -> "Sequences":
-        """Read the sequences of a batch of token ids; with ``look``, which waits for a GPU, check their positions.
-
-        Raises:
-            ValueError: If labels or masks do not have the shape of the token ids, or sequences are packed.
-        """
+        """Read the sequences of a batch of token ids; with ``look``, which waits for a GPU, check their positions."""
         ids, mask, labels = _find(batch, "input_ids", "[0]"), _find(batch, "attention_mask"), batch.labels
         if isinstance(mask, Tensor) and mask.shape != ids.shape:
             raise ValueError(
@@ -72,9 +66,8 @@ class Sequences:
         """Return the values along paths, one row for each position that counts, and the nodes there.
 
         A position counts if neither of a path's two sequences is padding there, and one of them has a label for the
-        next token (or there are no labels). The values are probabilities of ``top`` tokens: the labels, and those that
-        are most likely along the path; and the probability of all others together. Outer nodes are as in
-        :func:`effdeg.train._anchors.find_ends`. With ``look`` the labels are checked.
+        next token (or there are no labels). The values are probabilities: of ``top`` tokens, the labels and the most
+        likely ones along the path, and of all others together. With ``look`` the labels are checked.
         """
         logits = self._find_logits(returned, points.total)
         if look and self.targets is not None:
@@ -201,10 +194,8 @@ def top_probabilities(
     place: Int[Tensor, " positions"],
     tokens: Int[Tensor, "positions tokens"],
 ) -> Float[Tensor, "positions points bins"]:
-    """Return the probabilities of some tokens at some positions, and that of all other tokens together as the last.
-
-    Neither the probabilities of the whole vocabulary nor a copy of the logits in float32 are kept for the gradient.
-    """
+    """Return the probabilities of some tokens at some positions, and that of all other tokens together as the last."""
+    # For the gradient neither the probabilities of the whole vocabulary nor logits in float32 are kept.
     values: Tensor = _TopProbabilities.apply(logits, rows, place, tokens)  # type: ignore[no-untyped-call]
     return values
 

@@ -41,10 +41,6 @@ class Penalty(nn.Module):
     its outputs along the path. The penalty is the mean of Σₖ k |cₖ| over paths and outputs. It needs only first
     derivatives and has no state.
 
-    The ends of a path are examples. Their values may be labels (``anchor="labels"``), so the penalty asks for a
-    straight line from label to label; the model's own outputs (``anchor="self"``), for examples without labels; or the
-    outputs of another model (``teacher``), such as an average of this one over time.
-
     The paper's settings; the weight is the one thing to tune:
 
     ===================  ======  =====  ============  ==========  =======  ===============================
@@ -58,11 +54,10 @@ class Penalty(nn.Module):
     Procgen (PPO actor)  3       4      2048 of 4096  3           0.01     first sixth; ``anchor=None``
     ===================  ======  =====  ============  ==========  =======  ===============================
 
-    Values of labels are checked: class ids must be classes, soft labels finite, from 0 to 1 for ``"sigmoid"`` and
-    distributions for ``"softmax"``. On a GPU only the first call with a model checks them, because that waits for the
-    GPU; calls inside ``torch.compile`` or the capture of a CUDA graph do not. The first call with a model or a teacher
-    also refuses outputs that are already probabilities if ``output`` is ``"softmax"`` or ``"sigmoid"``, and class ids
-    if ``output`` is a function that returns something other than probabilities.
+    Labels must be classes, or finite soft labels: from 0 to 1 for ``"sigmoid"``, distributions for ``"softmax"``. On a
+    GPU only the first call with a model checks their values, because that waits for the GPU; calls inside
+    ``torch.compile`` or the capture of a CUDA graph do not. The first call with a model or a teacher also refuses
+    outputs that are already probabilities.
 
     Args:
         degree: The highest degree of the fitted polynomials (the paper's K).
@@ -71,39 +66,34 @@ class Penalty(nn.Module):
             paths as examples) or a count (an int, at least 2).
         sampling: ``"cosine"`` (random, stratified), ``"chebyshev"`` or ``"uniform"`` nodes.
         basis: ``"chebyshev"`` or ``"legendre"``.
-        anchor: The values at the first and the last node of each path. ``"labels"``: the labels of its two examples
-            (section 5.2), so the penalty does not work against them. ``"self"``: the model's own outputs for these
-            examples, from the same forward pass, or those of a ``teacher``. The model is not run at these nodes: with
-            4 nodes, each pair has 2 points. Cosine and uniform nodes then begin and end at the very ends; Chebyshev
-            nodes stay where they are, the first at α = 0.0027 with 15 nodes, at 0.038 with 4, and work only with
-            labels. None: the model is run at all nodes.
-        end_gradients: Let gradients flow through the ends that are the model's own outputs: all of them with
-            ``"self"``, and with ``"labels"`` those of examples without a label. By default they are targets, like
-            labels: with gradients the model may pull the ends of all paths together until its outputs are constant.
+        anchor: The values at the first and the last node of each path, where the model is then not run. ``"labels"``:
+            the labels of its two examples (section 5.2), so the penalty asks for a straight line from label to label.
+            ``"self"``: the model's own outputs for these examples, or those of a ``teacher``, such as an average of
+            this model over time. Cosine and uniform nodes then begin and end at the very ends; Chebyshev nodes stay
+            where they are, and work only with labels. None: the model is run at all nodes.
+        end_gradients: Let gradients flow through the ends that are the model's own outputs. By default they are
+            targets, like labels: with gradients the model may pull the ends of all paths together until its outputs
+            are constant.
         weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a list or array
-            holds a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature, not the
-            difference between the ends.
+            holds a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
             of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         components: Reduce each path's values to this many principal components first; for outputs in the hundreds.
             Where there are fewer, all are used, as by :func:`effdeg.measure`.
-        top: The number of tokens whose probabilities are fitted at each position of a causal language model: those of
-            the labels and the most likely ones; all others are one more output. The degree is the mean over these
-            outputs, so it becomes smaller as ``top`` grows.
+        top: The number of tokens whose probabilities are fitted at each position of a causal language model: the labels
+            and the most likely ones; all others are one more output. The degree, their mean, falls as ``top`` grows.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
             For the token ids of a causal language model of transformers it is the embeddings by default.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
-            statistics, including the running ones; this costs nothing. ``"frozen"``: they see only the batch, and the
-            points are normalized with its statistics; this costs one more pass over the activations of each such layer.
+            statistics, including the running ones. ``"frozen"``: they see only the batch, and the points are normalized
+            with its statistics; this costs one more pass over the activations of each such layer.
         partners: Changes that should not alter a prediction: a function of a batch, such as
             :func:`effdeg.changes.mirror`, or several, of which one is drawn for each path. Paths then lead from an
-            example, α = 1, to its changed copy instead of to another example, and ``pairs`` of the examples have one.
-            The values at both ends are those of the example itself, as in consistency training: its label, or what the
-            model or its teacher returns for it. By default paths lead to other examples.
+            example, α = 1, to its changed copy, and the values at both ends are those of the example, as in consistency
+            training.
         damping: The ε in the coefficients c = (TᵀT + εI)⁻¹Tᵀv of values v. The paper gives none; 1e-3 is our choice.
-        generator: The source of randomness for pairs, nodes and the changes of :mod:`effdeg.changes`; by default
-            torch's global one on the batch's device.
+        generator: The source of randomness; by default torch's global one on the batch's device.
 
     Raises:
         TypeError: If a setting is of the wrong type.
@@ -186,12 +176,7 @@ class Penalty(nn.Module):
 
     @classmethod
     def cheap(cls, **changes: Any) -> "Penalty":
-        """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes.
-
-        It is not in the paper. It was compared with the efficient configuration once (CIFAR-10, one seed, 36 of the
-        paper's 300 epochs; ``effdeg-lab table cifar10-methods --runs results``): a step cost less, the accuracy was
-        about the same, and the network less simple.
-        """
+        """Return a cheaper configuration than the paper's, with one point per path (weight 7), with changes."""
         return cls.efficient(**{"degree": 2, "nodes": 3, **changes})
 
     @classmethod
@@ -219,23 +204,20 @@ class Penalty(nn.Module):
         """Run a model on a batch and the points of its paths, in one forward pass.
 
         Unlabeled examples join the same pass: the same share of them is paired, only with each other or with their
-        changed copies, and the penalty is the mean over all paths. The ends of these paths are anchored by the teacher,
-        in which case the model runs only on the points between them, or else by the model's own outputs, even with
-        ``anchor="labels"``; with ``anchor=None`` they are not anchored. In eager mode the outputs on unlabeled examples
-        are checked every 50 calls, with a warning if they have become constant.
+        changed copies. The ends of these paths are anchored by the teacher, in which case the model runs only on the
+        points between them, or else by the model's own outputs, even with ``anchor="labels"``, unless ``anchor=None``.
+        Every 50 calls a warning tells if the outputs on unlabeled examples have become constant.
 
         Args:
             model: Any callable. It is called as usual, ``model(x)``, on a larger batch.
             x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords). Points are appended
-                to its tensors with one row per example; others stay as they are. Integer ``labels`` in a mapping are
-                kept for Hugging Face models whose own loss can leave out the points.
+                to its tensors with one row per example. Integer ``labels`` in a mapping are kept for Hugging Face
+                models whose own loss can leave out the points.
             y: Labels for anchoring: class ids or soft labels, one row per example; by default the mapping's ``labels``.
-                Of a causal language model, the tokens themselves, −100 where they do not count: each is the label of
-                the position before it.
+                Of a causal language model, the tokens themselves, −100 where they do not count.
             unlabeled: Any number of further examples, in the form of ``x`` without labels.
-            teacher: Another model, called like the first, for the values at the ends that would be the model's own
-                outputs. It runs on all examples with ``anchor="self"``, and on the unlabeled ones with ``"labels"``,
-                without gradients and in its current mode, usually ``teacher.eval()``.
+            teacher: Another model for the values at the ends that would be the model's own outputs: of all examples
+                with ``anchor="self"``, of the unlabeled ones with ``"labels"``. It runs without gradients.
             **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
@@ -244,9 +226,8 @@ class Penalty(nn.Module):
 
         Raises:
             TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
-            ValueError: If labels are missing or do not match the batch or the outputs; if the model computes a loss of
-                its own that would count the points, or returns no row per example; if no path can lie at ``at``; if
-                ``unlabeled`` does not match ``x``; or if the teacher would not be used.
+            ValueError: If labels, unlabeled examples, the outputs, ``at`` or the teacher do not fit, or if the model
+                computes a loss of its own that would count the points.
 
         Example:
             >>> import torch, effdeg
@@ -283,10 +264,7 @@ class Penalty(nn.Module):
         unlabeled: Tree = None,
         teacher: Callable[..., Any] | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does, with ``run`` to run the model on the arguments and keywords for a batch.
-
-        If the settings name no layer, the paths lie at ``at``.
-        """
+        """Do what a call does, with ``run`` to run the model, and paths ``at`` a layer if the settings name none."""
         at = at if self.settings.at is None else self.settings.at
         check_has_values(model)
         named = name_arguments(arguments, model)
@@ -299,17 +277,13 @@ class Penalty(nn.Module):
         if unlabeled is not None:
             more, keywords_of_more = as_arguments(unlabeled)
             batch = batch.append((name_arguments(more, model), keywords_of_more))
-        self._check(batch, model, at)
-        sequences = None
-        if language is not None:
-            sequences = Sequences.of(batch, look=model not in self._checked_models)
+        look = self._check(batch, model, at)
+        sequences = None if language is None else Sequences.of(batch, look=model not in self._checked_models)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.
         unlabeled_rows = batch.unlabeled if teacher is None or at is not None else 0
-        points = draw_points(
-            batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **self._check_copies(batch, model)
-        )
+        points = draw_points(batch, self.settings, between=at is None, unlabeled_rows=unlabeled_rows, **look)
         named, keywords = points.append_to((named, keywords))
         batchnorm = self.settings.batchnorm
         returned = run_joined(lambda: run(*named.values(), **keywords), model, points, at=at, batchnorm=batchnorm)
@@ -317,10 +291,7 @@ class Penalty(nn.Module):
             check_no_loss(returned)
         # After the model, with which it may share weights: autocast of older torch keeps those it casts without
         # gradients, and would use them for the model.
-        ends = OWN
-        if teacher is not None:
-            of_teacher, its_keywords = batch.take_for_teacher(self.settings.anchor)
-            ends = run_teacher(teacher, tuple(of_teacher.values()), its_keywords)
+        ends = OWN if teacher is None else run_teacher(teacher, *batch.take_for_teacher(self.settings.anchor))
         outputs = points.first_rows(returned)
         if sequences is None:
             degree = self._fit(returned, points, points.total, ends=ends, model=model, teacher=teacher)
@@ -340,9 +311,9 @@ class Penalty(nn.Module):
     ) -> Points:
         """Draw paths between the examples of a batch: the first half of a call, for a forward pass of your own.
 
-        With paths at a layer the model's forward pass does the rest: ``hidden = torch.cat([hidden,
-        points.interpolate(hidden)])`` where ``hidden`` are the batch's features. With ``partners`` they are those of
-        ``points.append_to(x)``, and ``hidden[: points.examples]`` is what the points are appended to.
+        With paths at a layer the model's forward pass does the rest: ``torch.cat([h, points.interpolate(h)])`` where
+        ``h`` are the batch's features. With ``partners`` they are those of ``points.append_to(x)``, and
+        ``h[: points.examples]`` is what the points are appended to.
 
         Args:
             x: The batch.
@@ -351,8 +322,7 @@ class Penalty(nn.Module):
             pairs: Indices of the examples to join, instead of random ones; α = 1 at the first, 0 at the second.
                 Not with unlabeled examples or ``partners``.
             alpha: Nodes on each path, ascending in [0, 1], instead of drawn ones. With uniform sampling, and with
-                anchored cosine sampling, they begin with 0 and end with 1. With ``anchor="labels"``, labels are the
-                values at the first and last node, wherever these lie.
+                anchored cosine sampling, they begin with 0 and end with 1.
 
         Returns:
             The points; append their ``inputs`` to the batch.
@@ -386,9 +356,8 @@ class Penalty(nn.Module):
             if pairs is not None:
                 raise ValueError("pairs and unlabeled were both given: the pairs of unlabeled examples are drawn.")
             batch = batch.append(unlabeled)
-        self._check(batch, self, self.settings.at)
+        look = self._check(batch, self, self.settings.at)
         between, rows = self.settings.at is None, batch.unlabeled
-        look = self._check_copies(batch, self)
         return draw_points(batch, self.settings, between=between, unlabeled_rows=rows, pairs=pairs, alpha=alpha, **look)
 
     def draw_pairs(self, x: Tree) -> Int[Tensor, "pairs 2"]:
@@ -398,8 +367,7 @@ class Penalty(nn.Module):
             x: The batch.
 
         Returns:
-            The indices of the two examples of each pair, on the device of the batch. In a batch of one the example is
-            paired with itself.
+            The indices of the two examples of each pair, on the device of the batch.
 
         Raises:
             ValueError: If the share of pairs rounds to none.
@@ -462,17 +430,10 @@ class Penalty(nn.Module):
             between = along[-settings.count_pairs(points.unlabeled) :].flatten(0, 1)
             self._collapse.look(rows[: -len(points)][-points.unlabeled_rows :] if points.unlabeled_rows else between)
         if along.shape[1] < nodes:
-            look_at_labels = points.labels is not None and self._may_look(points.labels, model)
-            look_at_teacher = readable and ends is not OWN and teacher not in self._checked_teachers
-            outer = find_ends(
-                rows,
-                points,
-                settings,
-                returned=ends,
-                look_at_labels=look_at_labels,
-                look_at_teacher=look_at_teacher,
-            )
-            if look_at_teacher:
+            at_labels = points.labels is not None and self._may_look(points.labels, model)
+            at_teacher = readable and ends is not OWN and teacher not in self._checked_teachers
+            outer = find_ends(rows, points, settings, ends, look_at_labels=at_labels, look_at_teacher=at_teacher)
+            if at_teacher:
                 self._checked_teachers.add(teacher)
             along = torch.cat([outer[:, 1:], along, outer[:, :1]], dim=1)
         if look:
@@ -532,16 +493,13 @@ class Penalty(nn.Module):
                 shown.append(f"{name}={name_partners(value) if name == 'partners' else short}")
         return ", ".join(shown)
 
-    def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> None:
-        """Raise unless lines can join the examples and, with anchoring, the labels can be the values at their ends."""
+    def _check(self, batch: TrainingBatch, model: object, at: Layer | None) -> dict[str, Any]:
+        """Raise unless lines can join the examples and labels be the values at ends; return what to check of copies."""
         batch.check_examples(model, between=at is None, look=not is_traced() and model not in self._checked_models)
         check_labels(batch, self.settings)
         anchored = self.settings.anchor == "labels"
         if anchored and batch.labels.is_floating_point() and self._may_look(batch.labels, model):
             check_soft_labels(batch.labels, self.settings.output)
-
-    def _check_copies(self, batch: TrainingBatch, model: object) -> dict[str, Any]:
-        """Return which checks of changed copies are made."""
         look = self._may_look(tensors(batch.inputs)[0], model)
         return {"look": look, "first": look and model not in self._checked_models}
 

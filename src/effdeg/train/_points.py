@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg._adapters.examples import describe_shapes
 from effdeg._adapters.partners import read_changes
 from effdeg._adapters.paths import interpolate
 from effdeg._utils.device import is_traced
@@ -94,7 +95,7 @@ class Points:
             if not all(has_rows(leaf, self.total) for leaf in tensors(x)):
                 raise ValueError(
                     f"these paths lead to changed copies, so interpolate needs the layer's output for all {self.total} "
-                    f"rows of points.append_to(x), not {_describe(x)}."
+                    f"rows of points.append_to(x), not {describe_shapes(x)}."
                 )
             second = take(x, slice(self.examples, None, len(self) // len(self.pairs)))
         return interpolate(first, second, self.alpha[:, self.inner])
@@ -119,9 +120,9 @@ class Points:
         own = tree_map(cut, returned)
         if not found:
             raise ValueError(
-                f"the model returned {_describe(returned)} for {self.examples} examples and {len(self)} points: there "
-                f"is no tensor of {self.total} rows, so the batch's outputs cannot be told apart from the points'. A "
-                "model must return one row per example; compute the loss from what penalty(model, x, y) returns."
+                f"the model returned {describe_shapes(returned)} for {self.examples} examples and {len(self)} points: "
+                f"there is no tensor of {self.total} rows, so its outputs cannot be told apart from the points'. "
+                "A model must return one row per example; compute the loss from what penalty(model, x, y) returns."
             )
         return own
 
@@ -137,18 +138,10 @@ def draw_points(
     first: bool = False,
     look: bool = False,
 ) -> Points:
-    """Draw what is not given of the paths between examples, and make their points, or placeholders for them.
-
-    Changed copies are checked as ``first`` and ``look`` say: see :func:`make_copies`.
-
-    Raises:
-        ValueError: If pairs or nodes do not match the batch, or changed copies do not match their examples.
-    """
+    """Draw what is not given of the paths between examples, and make their points, or placeholders for them."""
     device = tensors(batch.inputs)[0].device
-    own_pairs, own_alpha = pairs, alpha
-    if pairs is None:
-        pairs = settings.draw_pairs(batch.labeled, device)
-    pairs = torch.as_tensor(pairs, device=device)
+    given_pairs, given_alpha = pairs is not None, alpha is not None
+    pairs = torch.as_tensor(pairs if given_pairs else settings.draw_pairs(batch.labeled, device), device=device)
     labeled = len(pairs)
     if batch.unlabeled:
         pairs = torch.cat([pairs, settings.draw_pairs(batch.unlabeled, device) + batch.labeled])
@@ -161,9 +154,9 @@ def draw_points(
         )
     # Not on a GPU: that would wait for it.
     if not pairs.is_cuda and not is_traced():
-        if own_pairs is not None:
+        if given_pairs:
             _check_pairs(pairs, batch.size)
-        if own_alpha is not None:
+        if given_alpha:
             _check_alpha(alpha, settings)
     inner, labels, copies = settings.inner, None, None
     if settings.partners is not None:
@@ -187,11 +180,8 @@ def draw_points(
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
     """Raise unless the user's pairs are indices of examples."""
-    if (
-        pairs.is_floating_point()
-        or pairs.dtype in (torch.bool, torch.uint8)
-        or bool((pairs < 0).any() or (pairs >= batch).any())
-    ):
+    integers = not pairs.is_floating_point() and pairs.dtype not in (torch.bool, torch.uint8)
+    if not integers or bool((pairs < 0).any() or (pairs >= batch).any()):
         raise ValueError(
             f"pairs must hold indices of the batch's examples, integers from 0 to {batch - 1}; they are {pairs.dtype} "
             f"from {pairs.min()} to {pairs.max()}."
@@ -204,8 +194,3 @@ def _check_alpha(alpha: Tensor, settings: PenaltySettings) -> None:
         raise ValueError("alpha must hold ascending positions in [0, 1] on every path.")
     if settings.reaches_ends and bool((alpha[:, 0] != 0).any() or (alpha[:, -1] != 1).any()):
         raise ValueError("alpha must begin with 0 and end with 1, where labels or the batch's outputs are the values.")
-
-
-def _describe(tree: Tree) -> str:
-    shapes = [str(tuple(tensor.shape)) for tensor in tensors(tree)]
-    return f"{type(tree).__name__} with " + (" and ".join(shapes[:3]) if shapes else "no tensor")

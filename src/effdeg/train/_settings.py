@@ -18,9 +18,8 @@ from effdeg.functional._bases import Weights
 from effdeg.functional._conditioning import warn_if_ill_conditioned
 
 TRAINING_DAMPING = 1e-3
-"""Our choice: the paper asks for a small eps and gives no value. Two of four random nodes may nearly coincide, and the
-gradient grows as 1 / distance. This much damping removes those rare large gradients and changes the value of steps from
-0 to 1 by less than 0.5%; ``docs/training.md`` has the figures."""
+"""Our choice: the paper asks for a small eps. Two random nodes may nearly coincide, where the gradient grows as 1 /
+distance; this much damping removes those gradients and hardly changes the value (``docs/training.md``)."""
 
 Anchor = Literal["labels", "self"]
 """Where the values at the ends of a path come from: labels, or the outputs of a model for the examples there."""
@@ -108,11 +107,7 @@ class PenaltySettings(NodeSettings, FitSettings):
         return draw(examples, count, device=device, generator=self.generator)
 
     def draw_alpha(self, pairs: int, device: torch.device) -> Float[Tensor, "pairs nodes"]:
-        """Place the nodes on ``pairs`` paths.
-
-        Anchoring does not move fixed nodes: labels are the values at the outer two, wherever these are. For cosine
-        sampling the paper then puts the outer two at the very ends (section 5.2), and so do we for other anchors.
-        """
+        """Place the nodes on ``pairs`` paths; with anchors the outer two of cosine sampling are at the very ends."""
         if self.sampling in FIXED:
             return FIXED[self.sampling](self.nodes, device=device).expand(pairs, -1)
         home = device if self.generator is None else self.generator.device
