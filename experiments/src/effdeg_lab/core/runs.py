@@ -15,7 +15,7 @@ import pickle
 import platform
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
@@ -97,6 +97,10 @@ class Run:
         """The device it ran on, with the number of processes if there were several."""
         count, device = self.environment.get("processes", 1), self.environment.get("device", "unknown device")
         return f"{f'{count} × ' if count > 1 else ''}{device}"
+
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return some of the settings."""
+        return {name: self.settings[name] for name in names}
 
     def value(self, key: str) -> float:
         """Return a number from the summary by a dotted key such as ``effective_degree.value``; nan if missing."""

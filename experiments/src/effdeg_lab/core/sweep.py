@@ -17,7 +17,7 @@ from effdeg.io import describe_install
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
 from effdeg_lab.core.runs import Run, RunFolder, StoppedError
-from effdeg_lab.core.selection import list_choices
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
 from effdeg_lab.core.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace
@@ -121,7 +121,7 @@ class Plan:
             return {}, 0
         changes = self._get_tuning()
         held_out = changes["held_out"] if self.tune else None
-        choices = list_choices(self.recipe, method, runs, changes, held_out)
+        choices = Selection(self.recipe, runs, changes).list_choices(method, held_out)
         return (dict(choices[0].changes), len(choices[0].tried)) if choices else ({}, 0)
 
     def _get_methods(self) -> list[Method]:

@@ -16,7 +16,7 @@ from effdeg.io import render_html
 from effdeg_lab.core.recipe import SMOKE_NOTE, Method, Recipe, StudyFigure
 from effdeg_lab.core.results import Results, collect, list_others
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import find_tuning_runs, matching
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import format_setting
 from effdeg_lab.show import tables
 from effdeg_lab.show.columns import format_duration, format_values, write_sweep_command
@@ -115,13 +115,10 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
     results = sorted(collect(recipe, runs, changes), key=lambda each: each.size < 2 or bool(each.departures))
     verdicts = [recipe.study.judge(each) for each in results]
 
-    def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
-        found = [find_runs(runs, recipe, method, changes=changes) for method in methods]
-        return {run.file: run for own in found for run in own if run.finished}
-
-    final = find(matching, recipe.methods)
-    tuned = find(find_tuning_runs, (method for method in recipe.methods if method.tune))
-    tuning_runs = tuple(run for file, run in tuned.items() if file not in final)
+    selection, tuned = Selection(recipe, runs, changes), [method for method in recipe.methods if method.tune]
+    final = {run.file: run for method in recipe.methods for run in selection.list_runs(method) if run.finished}
+    tuning = {run.file: run for method in tuned for run in selection.list_tuning_runs(method) if run.finished}
+    tuning_runs = tuple(run for file, run in tuning.items() if file not in final)
     others = tuple(list_others(recipe, runs, changes))
     return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs, others)
 
