@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP, check, load
+from effdeg_lab.data.image_files import store_folders, store_tables
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
 from effdeg_lab.data.pacs import DOMAINS, find_pacs
 from effdeg_lab.data.shifts import SHIFTS, find_test_set, read_classes
@@ -145,12 +146,14 @@ def test_the_crop_is_the_center_of_the_resized_image():
 
 
 def test_a_damaged_image_is_named(tmp_path):
-    file = tmp_path / "broken.png"
-    file.write_bytes(paint(0)[:30])
-    with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
-        Images([file], CROP, "pets")[0]
-    with pytest.raises(ValueError, match="image 1 of pets cannot be read as an image"):
-        Images([paint(0), b"nothing"], CROP, "pets").decode()
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "broken.png").write_bytes(paint(0)[:30])
+    with pytest.raises(ValueError, match=r"pets/broken\.png cannot be read as an image"):
+        Images(store_folders(tmp_path, {"pets": 0}), CROP, "pets")[0]
+    cells = [{"bytes": content, "path": f"{number}.png"} for number, content in enumerate((paint(0), b"nothing"))]
+    pq.write_table(pa.table({"image": cells}), tmp_path / "pets.parquet")
+    with pytest.raises(ValueError, match=r"1\.png in row 1 of .*pets\.parquet cannot be read as an image"):
+        Images(store_tables([tmp_path / "pets.parquet"], labeled=False), CROP, "pets").decode()
 
 
 @pytest.mark.parametrize("tables", [False, True])

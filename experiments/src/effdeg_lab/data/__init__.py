@@ -1,7 +1,6 @@
 """The lab's data sets, read from common layouts of files."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +19,7 @@ from effdeg_lab.data.image_sets import (
 from effdeg_lab.data.labeled import Labeled, make_labeled
 from effdeg_lab.data.layouts import LAYOUTS, find_layout
 from effdeg_lab.data.pacs import find_photos
-from effdeg_lab.data.shapes import find_cue_conflict
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing, require_folder
 
 __all__ = [
     "CIFAR10N",
@@ -39,15 +37,6 @@ __all__ = [
 ]
 
 Load = Callable[[], Labeled | ImageSet]
-
-
-def _find_cifar10(folder: Path, pixels: int | None) -> Load:
-    """Find CIFAR-10 and, for larger images, further test images whose shape and texture are of different classes."""
-    load_images = find_cifar10(folder)
-    if pixels is None:
-        return load_images
-    load_shapes = find_cue_conflict(folder, pixels)
-    return lambda: replace(load_images(), shifted=load_shapes())
 
 
 def _find_pacs(folder: Path, pixels: int | None) -> Load:
@@ -88,7 +77,7 @@ _CIFAR10N = f"{_CIFAR10}; people's labels in CIFAR-10_human.pt of https://github
 _MNIST = f"ylecun/mnist {HUB} (its files in DIR/mnist)"
 _CIFAR10_SIZE = Size(50_000, 10_000, (3, 32, 32), 10)
 DATA_SETS = {
-    "cifar10": DataSet(_find_cifar10, _CIFAR10, _CIFAR10_SIZE),
+    "cifar10": DataSet(find_cifar10, _CIFAR10, _CIFAR10_SIZE),
     "pacs": DataSet(_find_pacs, "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"),
     **{name: DataSet(_ignore_pixels(partial(find_cifar10n, name=name)), _CIFAR10N, _CIFAR10_SIZE) for name in CIFAR10N},
     "mnist": DataSet(_ignore_pixels(find_mnist), _MNIST, Size(60_000, 10_000, (1, 28, 28), 10)),
@@ -154,8 +143,7 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     path, known = Path(name), name in DATA_SETS
     hint = "" if known else f" {suggest(name, ['digits', *DATA_SETS])} Your own data set is {LAYOUTS}."
     if known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
-        if folder is None:
-            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+        folder = require_folder(name, folder, hint)
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
         if known:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing, require_folder
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,7 @@ def load_task(name: str, folder: Path | None) -> TextTask:
         raise ValueError(f"data={name!r} is not a task. {suggest(name, LAYOUTS)}")
     layout = LAYOUTS[name]
     with explain_missing(name, folder, f"nyu-mll/glue {HUB} (a folder of DIR/glue for each task)"):
-        if folder is None:
-            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
-        train, dev = _read_splits(name, layout, folder)
+        train, dev = _read_splits(name, layout, require_folder(name, folder))
     classes = len(layout.labels)
     for split, found in (("train", train), ("dev", dev)):
         _check(f"{name}: {split}", found, classes)

@@ -4,7 +4,7 @@ import hashlib
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from effdeg.io import render_html
-from effdeg_lab.core.recipe import SMOKE_NOTE, Method, Recipe, StudyFigure
+from effdeg_lab.core.recipe import SMOKE_NOTE, Recipe, StudyFigure
 from effdeg_lab.core.results import Results, collect, list_others
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.selection import Selection
