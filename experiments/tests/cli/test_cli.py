@@ -353,7 +353,7 @@ def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
         finish(folder, Toy(seed=1))
 
     finish(folder, Toy())
-    monkeypatch.setattr("effdeg_lab.cli._states.time.sleep", sleep)
+    monkeypatch.setattr("effdeg_lab.cli._runs.time.sleep", sleep)
     code, out, _ = run("status", "--watch")
     assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
 

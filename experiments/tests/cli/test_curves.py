@@ -8,8 +8,7 @@ import pytest
 from toys import RECIPE, make_job
 
 from effdeg_lab.cli import main
-from effdeg_lab.cli._curves import draw_curve
-from effdeg_lab.cli._states import describe_progress, describe_run, get_progress
+from effdeg_lab.cli._runs import describe_progress, describe_run, draw_curve, get_progress
 
 NAME = "toys:RECIPE"
 

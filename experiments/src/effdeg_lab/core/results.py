@@ -129,8 +129,8 @@ class MethodRuns:
 
     def time(self, key: str = "seconds") -> float | None:
         """Return the mean time of the runs that did not share their device; None if there are none."""
-        found = [run.value(key) for run in self.runs if not run.environment.get("shared")]
-        return float(np.mean(found)) if found and not np.isnan(found).any() else None
+        times = [run.value(key) for run in self.runs if not run.environment.get("shared")]
+        return float(np.mean(times)) if times and not np.isnan(times).any() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +163,14 @@ class Results:
         return [each for each in self.methods if each.runs]
 
     @property
+    def runs(self) -> list[Run]:
+        """The runs of all methods."""
+        return [run for each in self.methods for run in each.runs]
+
+    @property
     def size(self) -> int:
         """The number of methods that were run; for a pool, the number of models."""
-        return sum(len(each.runs) for each in self.methods) if self.recipe.axes else len(self.done)
+        return len(self.runs) if self.recipe.axes else len(self.done)
 
     @property
     def epochs(self) -> int:
@@ -180,22 +185,20 @@ class Results:
     @property
     def seeds(self) -> list[int]:
         """All seeds that were run."""
-        return sorted({run.seed for each in self.methods for run in each.runs})
+        return sorted({run.seed for run in self.runs})
 
     @property
     def machines(self) -> list[str]:
         """All machines that were used."""
-        return list(dict.fromkeys(run.machine for each in self.methods for run in each.runs))
+        return list(dict.fromkeys(run.machine for run in self.runs))
 
     @property
     def heading(self) -> str:
         """The epochs, seeds and machines, in one line."""
-        parts = [self.point] if self.point else []
-        if self.epochs and not self.varies_epochs:
-            parts.append(f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}")
-        if self.seeds:
-            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
-        return ", ".join([*parts, *self.machines])
+        epochs = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"
+        seeds = f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}" if self.seeds else ""
+        parts = [self.point, epochs if self.epochs and not self.varies_epochs else "", seeds, *self.machines]
+        return ", ".join(filter(None, parts))
 
     @property
     def failures(self) -> list[str]:
@@ -206,27 +209,23 @@ class Results:
     @property
     def different_code(self) -> list[str]:
         """A sentence on the runs that were made by other code than the recipe has now, if there are any."""
-        runs = [run for each in self.methods for run in each.runs]
-        other = [run for run in runs if run.code not in (None, self.recipe.code)]
-        described = f"{len(other)} of these {len(runs)} runs" if len(runs) > 1 else "This run"
-        verb = "was" if len(other) == 1 else "were"
-        return (
-            [f"{described} {verb} made by other code than {self.recipe.name} has now: {other[0].name}."]
-            if other
-            else []
-        )
+        other = [run for run in self.runs if run.code not in (None, self.recipe.code)]
+        count, verb = len(self.runs), "was" if len(other) == 1 else "were"
+        which = f"{len(other)} of these {count} runs" if count > 1 else "This run"
+        text = f"{which} {verb} made by other code than {self.recipe.name} has now: "
+        return [f"{text}{run.name}." for run in other[:1]]
 
     @property
     def different_data(self) -> list[str]:
         """One sentence for each data set whose fingerprint was not the same in all runs, with a run of each kind."""
-        found: dict[tuple[Any, Any], dict[str, Run]] = {}
-        for run in (run for each in self.methods for run in each.runs if "data" in run.environment):
+        kinds: dict[tuple[Any, Any], dict[str, Run]] = {}
+        for run in (run for run in self.runs if "data" in run.environment):
             key = run.settings.get("data"), run.settings.get("pixels")  # some images are decoded to this size
-            found.setdefault(key, {}).setdefault(run.environment["data"], run)
+            kinds.setdefault(key, {}).setdefault(run.environment["data"], run)
         return [
             f"These runs may not be comparable: {data}, or the names of its files, differed in "
             f"{', '.join(run.name for run in runs.values())}."
-            for (data, _), runs in found.items()
+            for (data, _), runs in kinds.items()
             if len(runs) > 1
         ]
 
@@ -250,7 +249,7 @@ class Results:
     def split(self) -> list["Results"]:
         """Return the results at each point of the grid that was run; without a grid, only these results."""
         axes = list(self.recipe.grid)
-        groups = group_runs((run for each in self.methods for run in each.runs), axes) if axes else []
+        groups = group_runs(self.runs, axes) if axes else []
         points = [values for values, _ in groups]
         points.sort(key=lambda point: [*map(get_position, self.recipe.grid.values(), point.values())])
 

@@ -65,11 +65,12 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
     Several jobs are trained together; if one fails, that is recorded and the others continue. An error that ends all of
     them is recorded in their files and raised. SIGTERM and SIGHUP make runs save and raise :class:`StoppedError`.
     """
-    device, first = jobs[0].device, get_rank_and_size()[0] == 0
+    device, recorded = jobs[0].device, jobs if get_rank_and_size()[0] == 0 else ()
+    on_gpu = device.type == "cuda"
     with (
         catch_signals(*list_stop_signals()) as received,
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.cuda.device(device) if device.type == "cuda" else nullcontext(),
+        torch.random.fork_rng(devices=[device] if on_gpu else []),
+        torch.cuda.device(device) if on_gpu else nullcontext(),
         ExitStack() as stack,
     ):
         for job in jobs:
@@ -77,9 +78,8 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
             job.asked_to_stop = lambda asked=job.asked_to_stop: bool(received) or asked()  # type: ignore[misc]
         torch.manual_seed(jobs[0].settings.seed)
         try:
-            if first:
-                for job in jobs:
-                    job.claim()  # before loading anything: another process may be working on it
+            for job in recorded:
+                job.claim()  # before loading anything: another process may be working on it
             left = ""
             try:
                 if len(jobs) > 1 and recipe.run_stacked is not None:
@@ -88,17 +88,14 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
                     recipe.run(jobs[0].settings, jobs[0])
             except SystemExit as error:
                 left = f" by sys.exit({error.code})"
-            for job in jobs if first else ():
-                if job.claimed:
-                    raise ValueError(
-                        f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary)."
-                    )
+            if any(job.claimed for job in recorded):
+                raise ValueError(f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary).")
         except (BusyError, FinishedError, CannotStackError):
             raise
         except Exception as error:
             text = None if isinstance(error, StoppedError) else traceback.format_exc()
             after_finish = not any(job.claimed for job in jobs)  # otherwise the error is of those that are not finished
-            for job in jobs if first else ():
+            for job in recorded:
                 with suppress(OSError):  # raise the error itself, even if it cannot be recorded
                     if job.claimed:  # has not finished or failed before
                         job.fail(text)
@@ -118,9 +115,9 @@ class Workplace:
 
     def open(self, planned: Planned) -> tuple[Recipe, Job]:
         """Return the recipe and a new job."""
-        recipe, method, settings = find_recipe(self.recipe), planned.method, planned.settings
+        recipe, method = find_recipe(self.recipe), planned.method
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
-        return recipe, Job(settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
+        return recipe, Job(planned.settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
 
     def work(self, planned: Sequence[Planned], asked_to_stop: Callable[[], bool] = lambda: False) -> list[Ended]:
         """Carry out a run, or several together, in a process of their own.
@@ -136,10 +133,10 @@ class Workplace:
                 jobs[each] = job
             except Exception as error:
                 ended.append(_describe_end(each, error))
-        names = ", ".join(job.file.stem for job in jobs.values())
         for job in reversed(jobs.values()):
             _print_to(job.folder / "log.txt")
             if len(jobs) > 1:
+                names = ", ".join(job.file.stem for job in jobs.values())
                 print(f"trained together, with the log of the first: {names}")
         ending: Exception | None = None
         try:
