@@ -90,13 +90,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
     """
 
     def __init__(
-        self,
-        images: StoredImages,
-        size: int,
-        *,
-        seed: int = 0,
-        least: float | None = None,
-        margin: float = _MARGIN,
+        self, images: StoredImages, size: int, *, seed: int = 0, least: float | None = None, margin: float = _MARGIN
     ) -> None:
         self.images, self.size = images, size
         self._seed, self._least, self._margin = seed, least, margin
@@ -110,11 +104,10 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         while len(broken) < min(_MOST_IN_A_ROW, len(self)):
             try:
                 return self._read(epoch, index), int(self.images.labels[index]), broken
-            except UnidentifiedImageError:  # its message is about an object in memory
-                broken.append((self.images.describe(index), "it is in no known format"))
-                index = (index + 1) % len(self)
             except Exception as error:  # files can be broken in many ways
-                broken.append((self.images.describe(index), str(error) or type(error).__name__))
+                unknown = isinstance(error, UnidentifiedImageError)  # its message is about an object in memory
+                reason = "it is in no known format" if unknown else str(error) or type(error).__name__
+                broken.append((self.images.describe(index), reason))
                 index = (index + 1) % len(self)
         raise ValueError(f"{len(broken)} images in a row cannot be read; the first is {': '.join(broken[0])}.")
 

@@ -111,7 +111,7 @@ class ImageSet:
         return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
 
 
-def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
+def find_imagenet(folder: Path, _: int | None = None) -> Callable[[], ImageSet]:
     """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
     places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
     for place in places:

@@ -92,7 +92,7 @@ def _find_cifar10(folder: Path) -> LoadLabeled:
     return _find("cifar10", places, names, {"": _read_pickle, ".bin": _read_binary}, scale)
 
 
-def find_cifar10n(folder: Path, name: str) -> LoadLabeled:
+def find_cifar10n(name: str, folder: Path, _: int | None = None) -> LoadLabeled:
     """Find CIFAR-10 and a set of human labels for its training images (CIFAR-10N; Wei et al., 2022).
 
     The labels are in ``cifar10n`` or the folder itself: in ``CIFAR-10_human.pt``, as published, or in ``cifar10n.npz``,
@@ -116,14 +116,14 @@ def find_cifar10n(folder: Path, name: str) -> LoadLabeled:
     return load
 
 
-def find_mnist(folder: Path) -> LoadLabeled:
+def find_mnist(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find MNIST in the data folder: in ``mnist``, ``MNIST/raw`` (torchvision's) or the folder itself."""
     names = ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"]
     places = [folder / place for place in ("mnist", "MNIST/raw", "")]
     return _find("mnist", places, names, {"": _read_mnist, ".gz": _read_mnist}, ((0.1307,), (0.3081,)))
 
 
-def find_tiny_imagenet(folder: Path) -> LoadLabeled:
+def find_tiny_imagenet(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
 
     It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet``, and ``val-*.parquet`` or
@@ -173,7 +173,7 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
     return load
 
 
-def find_mnist_cifar(folder: Path) -> LoadLabeled:
+def find_mnist_cifar(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find the parts of MNIST–CIFAR (Shah et al., 2020): a digit zero above an automobile, or a one above a truck.
 
     The paper does not say how it combines them, but its accuracies are multiples of 1/2000. Here all automobiles and

@@ -17,12 +17,12 @@ DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
-def find_photos(folder: Path, pixels: int) -> Callable[[], Labeled]:
+def find_photos(folder: Path, pixels: int | None = None) -> Callable[[], Labeled]:
     """Find the photos of PACS, four fifths to train on and the rest to test on, and the other domains as shifts.
 
-    The split is always the same.
+    The split is always the same. Images are decoded to 224 pixels a side unless another number is given.
     """
-    load = find_pacs(folder, Crop(pixels))
+    load = find_pacs(folder, Crop(pixels or 224))
 
     def load_split() -> Labeled:
         shifted = load()

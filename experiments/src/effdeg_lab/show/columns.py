@@ -20,7 +20,7 @@ ROUGH = "Times on a CPU are rough: other work on it slows some runs more than ot
 
 def tested_on(results: Results) -> str:
     """Return which examples accuracies are on: ``test``, or ``held-out`` training examples."""
-    held_out = any(run.settings.get("held_out") for each in results.methods for run in each.runs)
+    held_out = any(run.settings.get("held_out") for run in results.runs)
     return "held-out" if held_out else "test"
 
 

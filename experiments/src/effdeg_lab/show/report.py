@@ -74,15 +74,13 @@ class Report:
         yield f"{self.recipe.title} ({self.recipe.paper})"
         yield from [SMOKE_NOTE] if self.recipe.smoke else []
         yield f"{self.recipe.source}: {self.recipe.expects}"
-        shown = [run.file for each in self.results[0].done for run in each.runs]
+        shown = {run.file for run in self.results[0].runs}
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
-                if all(run.file in shown for run in results.done[0].runs):  # another method's at the first scale
-                    continue
-                differs = [
-                    each for each in results.departures if not each.startswith("epochs ")
-                ]  # the heading has them
-                yield f"Also run: {'; '.join([f'{results.done[0].method.title}, {results.heading}', *differs])}."
+                # The heading has the epochs.
+                differs = [departure for departure in results.departures if not departure.startswith("epochs ")]
+                if not shown.issuperset(run.file for run in results.runs):  # not another method's at the first scale
+                    yield f"Also run: {'; '.join([f'{results.done[0].method.title}, {results.heading}', *differs])}."
                 continue
             yield f"Here: {verdict}."
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
@@ -160,7 +158,7 @@ def to_dict(report: Report) -> dict[str, Any]:
                 "scale": dict(results.scale),
                 "verdict": asdict(verdict),
                 "tables": [{**asdict(table), "bold": sorted(table.bold)} for table in list_tables(results)],
-                "runs": {run.name: run.summary for each in results.methods for run in each.runs},
+                "runs": {run.name: run.summary for run in results.runs},
             }
             for results, verdict in zip(report.results, report.verdicts, strict=True)
         ],
@@ -221,9 +219,7 @@ def _draw_svg(figure: StudyFigure, theme: str) -> str:
     # Text stays text: outlines of letters would take more room than everything else.
     with mpl.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none"}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
-    svg = stream.getvalue().decode()
+    _, start, svg = stream.getvalue().decode().partition("<svg")
     # A hundredth of a point is more than a screen shows. Numbers that are read are not in tags.
-    short = _TAG.sub(
-        lambda tag: _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", tag[0]), svg[svg.index("<svg") :]
-    )
+    short = _TAG.sub(lambda tag: _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), start + svg)
     return re.sub(r"\n\s*", "\n", short)
