@@ -288,7 +288,7 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
 
 def test_a_worker_decodes_in_its_share_of_processes_unless_told_otherwise(monkeypatch):
     closed = MagicMock(recv=MagicMock(side_effect=EOFError))
-    for name in ("faulthandler", "signal", "threading"):
+    for name in ("faulthandler", "signal", "end_with_parent"):
         monkeypatch.setattr(workers, name, MagicMock())
     monkeypatch.setenv("EFFDEG_DECODERS", "")  # so that it is put back
     for given, expected in ((None, "3"), ("5", "5")):

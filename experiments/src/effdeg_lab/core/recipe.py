@@ -142,19 +142,19 @@ class Recipe:
             raise ValueError(f"{self.name} has the methods {names}: it needs at least one, each with its own name.")
         self._check_points()
         if self.tuning:
-            self.check_tuning(self.tuning)
+            self.check_tuning(self.tuning, self.methods)
         for method in self.methods:
             for changes in (*self.points(), *({**self.tuning, **each} for each in self.candidates(method))):
                 self.resolve(method, changes)
         if self.equal_time is not None:
             self.method(self.equal_time)
 
-    def check_tuning(self, tuning: Mapping[str, Any]) -> None:
-        """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
+    def check_tuning(self, tuning: Mapping[str, Any], methods: Iterable[Method]) -> None:
+        """Raise unless runs with these changes can tune these methods: on held-out examples, by settings that vary."""
         held_out = tuning.get("held_out", 0)
         if held_out < 1:
             raise ValueError(f"held_out={held_out} would tune on the test set: hold out training examples, 1 or more.")
-        for method in self.methods:
+        for method in methods:
             for key in method.tune.keys() & tuning.keys():
                 said = f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: they vary it."
                 raise ValueError(f"{said} Set {key} for all runs, and it is not tuned.")

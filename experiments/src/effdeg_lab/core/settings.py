@@ -47,13 +47,13 @@ def unnamed(default: Any, about: str, **bounds: Any) -> Any:
     return setting(default, about, scale=True, named=False, **bounds)
 
 
+def _read_defaults(kind: Any) -> dict[str, Any]:
+    return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
+
+
 # Both are slow, and planning makes settings by the thousand.
 _get_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
-
-
-@cache
-def _get_defaults(kind: Any) -> dict[str, Any]:
-    return {each.name: json.loads(json.dumps(each.default)) for each in fields(kind) if each.default is not MISSING}
+_get_defaults: Callable[[Any], dict[str, Any]] = cache(_read_defaults)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ class Plan:
         """Return the changes that tuning runs make to the recipe's settings."""
         tuning = {**self.recipe.tuning, **self.tuning_changes}
         if self.recipe.tuning:
-            replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
+            self.recipe.check_tuning(tuning, self._get_methods())
         return {**self.changes, **tuning}
 
 

@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -35,7 +33,7 @@ from effdeg_lab.core.runs import (
     get_rank_and_size,
 )
 from effdeg_lab.core.settings import Settings
-from effdeg_lab.core.signals import catch_signals, list_stop_signals
+from effdeg_lab.core.signals import catch_signals, end_with_parent, list_stop_signals
 
 TICK = 1.0  # seconds between two checks of the runs; the end of a run is noticed at once
 GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
@@ -257,7 +255,7 @@ def _serve(connection: Connection, place: Workplace, threads: int | None, decode
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Exit instead of dying from the signal: Python would warn of semaphores that libraries have not released.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    threading.Thread(target=_end_with_sweep, daemon=True).start()
+    end_with_parent(GRACE)
     if threads is not None:
         torch.set_num_threads(threads)
     if decoders is not None:
@@ -270,15 +268,6 @@ def _serve(connection: Connection, place: Workplace, threads: int | None, decode
             torch.cuda.empty_cache()
             if "torch._dynamo" in sys.modules:
                 torch.compiler.reset()  # otherwise many runs would exceed its limit of recompilations
-
-
-def _end_with_sweep() -> None:
-    sweep = multiprocessing.parent_process()
-    assert sweep is not None
-    sweep.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    os._exit(1)
 
 
 def _print_to(log: Path) -> None:

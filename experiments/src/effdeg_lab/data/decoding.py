@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from effdeg_lab.core.signals import end_with_parent
 from effdeg_lab.data.image_files import StoredImages
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -212,12 +212,4 @@ def _prepare_process(_: int) -> None:
     """Ignore Ctrl-C and SIGTERM, which terminals and schedulers send to all processes; end with the parent instead."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # torch's own watchdog watches the fork server, which lives as long as this process.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    end_with_parent()  # torch's own watchdog watches the fork server, which lives as long as this process
