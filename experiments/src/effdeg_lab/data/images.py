@@ -59,9 +59,8 @@ class Images(Dataset[Tensor]):
         return len(self.stored)
 
     def __getitem__(self, index: int) -> Tensor:
-        content = self.stored.read(index)
         try:
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(self.stored.read(index))) as image:
                 return self.crop(image)
         except OSError as error:
             raise ValueError(f"{self.stored.describe(index)} cannot be read as an image: {error}") from error
