@@ -177,7 +177,7 @@ def test_runs_of_other_code_are_named():
 
 def find_times(runs, epochs=10):
     at = next(each for each in collect(METHODS, runs) if each.epochs == epochs).equal_time
-    return at, {name: (each.spread().mean, count) for name, (each, count) in at.found.items()}
+    return at, {name: (each.spread().mean, count) for name, (each, count) in at.reached.items()}
 
 
 def test_equal_time_takes_the_longest_that_is_not_longer():
@@ -315,5 +315,5 @@ def test_a_run_that_was_meant_to_take_equally_long_but_took_longer_is_shown(step
     runs = [make_run(METHODS, "ed", 0.9, step=2.0), make_run(METHODS, "plain", 0.8)]
     runs.append(make_run(METHODS, "plain", 0.85, epochs=40, step=step))  # planned for 40 s
     at = next(each for each in collect(METHODS, runs) if each.epochs == 20).equal_time
-    assert list(at.found) == ["ed"]
+    assert list(at.reached) == ["ed"]
     assert {name: each.time() for name, each in at.longer.items()} == pytest.approx(longer)

@@ -140,7 +140,7 @@ class EqualTime:
     reference: Method
     seconds: float
     # By name, the longest runs that took 80 to 105% of that time, and their epochs.
-    found: Mapping[str, tuple[MethodRuns, int]]
+    reached: Mapping[str, tuple[MethodRuns, int]]
     # The shortest runs of methods whose runs all took longer, or that were planned for equal time but took longer.
     longer: Mapping[str, MethodRuns]
 

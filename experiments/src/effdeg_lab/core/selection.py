@@ -93,14 +93,14 @@ class Selection:
         usual, choices = self.recipe.tuning.get("held_out"), list[tuple[Choice, int]]()
         tuned = self.list_tuning_runs(method, held_out) if method.tune else []
         finished, scale_names = (run for run in tuned if run.finished), self.recipe.settings.scale_names()
-        for scale, found in group_runs(finished, ("held_out", *scale_names)):
-            groups = group_runs(found, method.tune)
+        for scale, same_scale in group_runs(finished, ("held_out", *scale_names)):
+            groups = group_runs(same_scale, method.tune)
             groups.sort(key=lambda group: [*map(get_position, method.tune.values(), group[0].values())])
             # A run without an accuracy went wrong and must not be chosen, so it scores 0.
             scores = [np.nan_to_num([run.value("test_accuracy") for run in runs]) for _, runs in groups]
             tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
             best = max(tried, key=lambda pair: pair[1])
-            choices.append((Choice(*best, tried, scale["held_out"], int(scale.get("epochs", 0))), len(found)))
+            choices.append((Choice(*best, tried, scale["held_out"], int(scale.get("epochs", 0))), len(same_scale)))
         choices = [each for each in choices if len(each[0].tried) > 1] or choices
         choices.sort(key=lambda each: (each[0].held_out == usual, each[0].epochs, each[1]), reverse=True)
         return [choice for choice, _ in choices]

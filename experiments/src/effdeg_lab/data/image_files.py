@@ -180,8 +180,8 @@ def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredIma
 
 def store_folders(root: Path, labels: Mapping[str, int]) -> StoredImages:
     """Return the images in the folders of classes, which have these labels, folder by folder."""
-    found = [(f"{folder}/{name}", label) for folder, label in labels.items() for name in list_images(root / folder)]
-    return _store(root, [name for name, _ in found], [label for _, label in found])
+    images = [(f"{folder}/{name}", label) for folder, label in labels.items() for name in list_images(root / folder)]
+    return _store(root, [name for name, _ in images], [label for _, label in images])
 
 
 def _list_classes(folder: Path) -> list[str]:

@@ -203,11 +203,11 @@ def draw(figure: StudyFigure) -> Markup:
     svg, dark = _draw_svg(figure, "light"), pair_colors()
     if not dark.keys() >= {*_COLOR.findall(svg)}:  # its own, such as those of a color map: drawn again to pair them
         dark = dict(zip(_COLOR.findall(svg), _COLOR.findall(_draw_svg(figure, "dark")), strict=False))
-    svg = _COLOR.sub(lambda found: f"light-dark({found[0]}, {dark.get(found[0], found[0])})", svg)
+    svg = _COLOR.sub(lambda color: f"light-dark({color[0]}, {dark.get(color[0], color[0])})", svg)
     # A class for each style: most styles are repeated hundreds of times.
     names = {style: f"s{hashlib.sha256(style.encode()).hexdigest()[:8]}" for style in _STYLE.findall(svg)}
     rules = "".join(f".{name}{{{style}}}" for style, name in names.items())
-    svg = _STYLE.sub(lambda found: f'class="{names[found[1]]}"', svg)
+    svg = _STYLE.sub(lambda style: f'class="{names[style[1]]}"', svg)
     label = f'<svg role="img" aria-label="{Markup.escape(figure.caption)}" '
     return Markup(svg.replace("<defs>", f"<style>{rules}</style>\n<defs>", 1).replace("<svg ", label, 1))
 
