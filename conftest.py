@@ -12,8 +12,6 @@ import jaxtyping
 import pytest
 import torch
 
-from tests import shapes  # noqa: F401  (the hook below finds it by name)
-
 # torch sends SIGINT to forked processes whose parent has died; it must end them even if they hang, as Python's own
 # handler would not: they hold the pipe by which xdist notices the end of a worker.
 os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -22,6 +20,8 @@ os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGINT, signal.S
 collect_ignore = ["src/effdeg/__main__.py", "src/effdeg/cli"]
 
 if os.environ.get("EFFDEG_CHECK_SHAPES"):
+    from tests import shapes  # noqa: F401  (the hook finds it by name)
+
     with jaxtyping.install_import_hook("effdeg.functional", "tests.shapes.typechecker"):
         import effdeg.functional  # noqa: F401
 
