@@ -3,8 +3,11 @@
 import os
 import select
 import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -69,6 +72,23 @@ def wait_for_hold(pipe):
     ready, _, _ = select.select([reader], [], [], 300)
     os.close(reader)
     assert ready
+
+
+@contextmanager
+def signal_when_held(folder, number):
+    """Send this process a signal when a run in the block holds."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+
+    def send():
+        wait_for_hold(pipe)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    with patch.dict(os.environ, TOY_HOLD=str(pipe)):
+        thread.start()
+        yield
+        thread.join()
 
 
 def score(settings):

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import toys
-from toys import NAME, RECIPE, Toy, finish, make_job, wait_for_hold
+from toys import NAME, RECIPE, Toy, finish, make_job, signal_when_held
 
 from effdeg_lab.cli import main
 from effdeg_lab.cli._running import REQUEUE, _join_processes
@@ -45,35 +44,11 @@ KEY = replace(RECIPE, run=lambda settings, job: {}["no such key"])
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Type a command in an empty folder; return its exit code, its output and its errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # own_lab.py may change twice within a second
-    for name in ("EFFDEG_RUNS", "EFFDEG_DATA"):
-        monkeypatch.delenv(name, raising=False)
-
-    def type_command(*arguments):
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return type_command
-
-
-@pytest.fixture
 def own(tmp_path):
     """A user's module, in the folder where the user stands."""
     (tmp_path / "own_lab.py").write_text(OWN)
     yield "own_lab:RECIPE"
     sys.modules.pop("own_lab", None)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return RunFolder(tmp_path / "effdeg-runs")
 
 
 @pytest.fixture
@@ -153,19 +128,9 @@ def test_a_finished_run_on_other_data_is_not_taken_for_this_one(run, folder, com
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
-def test_signals_make_a_run_save(run, folder, tmp_path, monkeypatch, number, expected):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    monkeypatch.setenv("TOY_HOLD", str(pipe))
-
-    def end():
-        wait_for_hold(pipe)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    code, out, err = run("run", NAME, "--set", "epochs=6", "--device", "cpu")
-    thread.join()
+def test_signals_make_a_run_save(run, folder, tmp_path, number, expected):
+    with signal_when_held(tmp_path, number):
+        code, out, err = run("run", NAME, "--set", "epochs=6", "--device", "cpu")
     assert (code, "error" in err) == (expected, False)
     assert "stopped; run the same command again to continue" in out
     assert folder.find(Toy(epochs=6)).stopped
@@ -353,7 +318,7 @@ def test_the_status_is_watched_until_ctrl_c(run, folder, monkeypatch):
         finish(folder, Toy(seed=1))
 
     finish(folder, Toy())
-    monkeypatch.setattr("effdeg_lab.cli._states.time.sleep", sleep)
+    monkeypatch.setattr("effdeg_lab.cli._runs.time.sleep", sleep)
     code, out, _ = run("status", "--watch")
     assert (code, [line.split() for line in out.splitlines() if "plain" in line]) == (0, [["toy", "plain", "2"]])
 

@@ -5,25 +5,15 @@ import os
 import time
 
 import pytest
-from toys import RECIPE, make_job
+from toys import NAME, make_job
 
-from effdeg_lab.cli import main
-from effdeg_lab.cli._curves import draw_curve
-from effdeg_lab.cli._states import describe_progress, describe_run, get_progress
-
-NAME = "toys:RECIPE"
-
-
-def command(*arguments, code=0):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == code
+from effdeg_lab.cli._runs import describe_progress, describe_run, draw_curve, get_progress
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(folder):
     """A run that has taken 20 of 100 steps in 8 seconds."""
-    job = make_job(tmp_path, recipe=NAME)
+    job = make_job(folder, recipe=NAME)
     job.start(steps=100)
     for step, score in ((10, 0.25), (20, 0.5)):
         job.log({"step": step, "seconds": 0.4 * step, "test_accuracy": score, "degree": {"value": 3.0, "stderr": 1.0}})
@@ -31,23 +21,21 @@ def job(tmp_path):
     job.close()
 
 
-def test_a_running_run_says_how_far_it_is_and_how_long_it_will_take(job, tmp_path, capsys):
-    run = job.read()
+def test_a_running_run_says_how_far_it_is_and_how_long_it_will_take(job, run):
+    known = job.read()
     os.utime(job.file, (time.time() - 2, time.time() - 2))
-    step, steps, left = get_progress(run)
+    step, steps, left = get_progress(known)
     assert (step, steps) == (20, 100)
     assert 20 < left <= 30  # 80 steps of 0.4 s, less the 2 s since the evaluation and what the test takes
-    assert ", step 20 of 100 (20%), about " in describe_progress(run)
-    assert describe_run(run)["progress"] == 0.2
-    command("status", "--runs", str(tmp_path))
-    assert "toys:RECIPE/plain-0, step 20 of 100 (20%), about " in capsys.readouterr().out
+    assert ", step 20 of 100 (20%), about " in describe_progress(known)
+    assert describe_run(known)["progress"] == 0.2
+    assert "toys:RECIPE/plain-0, step 20 of 100 (20%), about " in run("status")[1]
     job.finish({"test_accuracy": 0.6})
     assert "progress" not in describe_run(job.read())
 
 
-def test_curves_of_one_run(job, tmp_path, capsys):
-    command("curve", NAME, "--method", "plain", "--seed", "0", "--runs", str(tmp_path))
-    out = capsys.readouterr().out
+def test_curves_of_one_run(job, run):
+    _, out, _ = run("curve", NAME, "--method", "plain", "--seed", 0)
     assert "toys:RECIPE/plain-0: running, step 20 of 100 (20%)" in out
     rows = {line.split("  ")[0].strip(): line.split() for line in out.splitlines()}
     assert rows["test accuracy"][2:] == ["▁█", "0.25", "0.5"]
@@ -55,14 +43,15 @@ def test_curves_of_one_run(job, tmp_path, capsys):
     assert "seconds" not in rows
     assert "no number" not in out
     job.log({"step": 30, "degree": {"value": math.nan, "stderr": 1.0}, "loss": math.inf})
-    command("curve", NAME, "--runs", str(tmp_path))
-    out = capsys.readouterr().out
+    _, out, _ = run("curve", NAME)
     assert "degree: no number in 1 of 3 evaluations\nloss: no number in 1 of 3 evaluations\n" in out
     assert "accuracy: no number" not in out  # it was not evaluated
-    command("curve", NAME, "--seed", "1", "--runs", str(tmp_path), code=2)
-    assert "has no run of toys:RECIPE --seed 1 that was evaluated" in " ".join(capsys.readouterr().err.split())
-    command("curve", NAME, "--method", RECIPE.methods[0].name + "s", "--runs", str(tmp_path), code=2)
-    assert "'plains' is not a method" in capsys.readouterr().err
+    for option, value, message in (
+        ("--seed", 1, "has no run of toys:RECIPE --seed 1 that was evaluated"),
+        ("--method", "plains", "'plains' is not a method"),
+    ):
+        code, _, err = run("curve", NAME, option, value)
+        assert (code, message in err) == (2, True)
 
 
 def test_a_curve_has_a_bar_for_each_number_or_share_of_them():

@@ -8,7 +8,7 @@ from toy_results import METHODS, POOL, Toy, make_run, make_seeds
 from effdeg_lab.core.recipe import Study, find_recipe
 from effdeg_lab.core.results import Difference, Spread, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import list_choices, matching
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.report import report_on
 from effdeg_lab.show.verdicts import judge
@@ -177,7 +177,7 @@ def test_runs_of_other_code_are_named():
 
 def find_times(runs, epochs=10):
     at = next(each for each in collect(METHODS, runs) if each.epochs == epochs).equal_time
-    return at, {name: (each.spread().mean, count) for name, (each, count) in at.found.items()}
+    return at, {name: (each.spread().mean, count) for name, (each, count) in at.reached.items()}
 
 
 def test_equal_time_takes_the_longest_that_is_not_longer():
@@ -231,10 +231,10 @@ def test_a_single_seed_and_seeds_that_agree_by_accident_give_no_interval(one, ot
     assert Difference.of(one, other).interval is None
 
 
-def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, **options):
+def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, changes=None, **options):
     stored = {key: value for key, value in settings.to_dict().items() if key not in without} | (extra or {})
     run = Run(None, "methods", name, Toy.kind_name(), stored, {}, [])
-    return matching([run], recipe, recipe.method(name), **options) == [run]
+    return bool(Selection(recipe, [run], changes).list_runs(recipe.method(name), **options))
 
 
 OWN, TUNING = METHODS.resolve(ED), METHODS.resolve(ED, {"held_out": 100, "weight": 3.0})
@@ -278,20 +278,22 @@ def tune(*scores, **changes):
 
 def test_the_best_on_held_out_examples_is_chosen():
     runs = tune((20.0, 0.75), (7.0, 0.70), (3.0, 0.72), (5.0, None)) + tune((7.0, 0.76), seed=1)
-    (choice,) = list_choices(METHODS, ED, runs)
+    (choice,) = Selection(METHODS, runs).list_choices(ED)
     assert (choice.changes, choice.score, choice.held_out, choice.epochs) == ({"weight": 20.0}, 0.75, 100, 10)
     # In the order of the recipe, then what a user has added; a run without an accuracy went wrong.
     assert choice.tried == [
         ({"weight": 7.0}, pytest.approx(0.73)),
         *(({"weight": w}, s) for w, s in ((20.0, 0.75), (3.0, 0.72), (5.0, 0.0))),
     ]
-    assert list_choices(METHODS, METHODS.method("plain"), runs) == []
-    assert list_choices(METHODS, ED, [make_run(METHODS, "ed", 0.9)]) == []
+    assert Selection(METHODS, runs).list_choices(METHODS.method("plain")) == []
+    assert Selection(METHODS, [make_run(METHODS, "ed", 0.9)]).list_choices(ED) == []
 
 
 def test_values_may_be_tuned_on_another_number_of_held_out_examples():
     def list_found(runs, **options):
-        return [(each.held_out, each.changes["weight"]) for each in list_choices(METHODS, ED, runs, **options)]
+        return [
+            (each.held_out, each.changes["weight"]) for each in Selection(METHODS, runs).list_choices(ED, **options)
+        ]
 
     fewer = tune((7.0, 0.70), (20.0, 0.75), held_out=50, epochs=100)
     assert list_found(fewer) == list_found(fewer, held_out=50) == [(50, 20.0)]
@@ -313,5 +315,5 @@ def test_a_run_that_was_meant_to_take_equally_long_but_took_longer_is_shown(step
     runs = [make_run(METHODS, "ed", 0.9, step=2.0), make_run(METHODS, "plain", 0.8)]
     runs.append(make_run(METHODS, "plain", 0.85, epochs=40, step=step))  # planned for 40 s
     at = next(each for each in collect(METHODS, runs) if each.epochs == 20).equal_time
-    assert list(at.found) == ["ed"]
+    assert list(at.reached) == ["ed"]
     assert {name: each.time() for name, each in at.longer.items()} == pytest.approx(longer)

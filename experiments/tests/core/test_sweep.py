@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import toys
-from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, wait_for_hold
+from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, signal_when_held, wait_for_hold
 
 from effdeg_lab.cli._running import REQUEUE
 from effdeg_lab.core import sweep as sweeping
@@ -288,7 +288,7 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
 
 def test_a_worker_decodes_in_its_share_of_processes_unless_told_otherwise(monkeypatch):
     closed = MagicMock(recv=MagicMock(side_effect=EOFError))
-    for name in ("faulthandler", "signal", "threading"):
+    for name in ("faulthandler", "signal", "end_with_parent"):
         monkeypatch.setattr(workers, name, MagicMock())
     monkeypatch.setenv("EFFDEG_DECODERS", "")  # so that it is put back
     for given, expected in ((None, "3"), ("5", "5")):
@@ -363,20 +363,10 @@ def test_a_worker_that_waits_is_ended_in_order(folder):
     assert worker.place.record_death(planned, worker.process.exitcode).ending == "stopped"
 
 
-def test_on_ray_sigterm_makes_runs_save_and_stop(folder, tmp_path, monkeypatch, request):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    monkeypatch.setenv("TOY_HOLD", str(pipe))
-    ray = request.getfixturevalue("local_ray")
-
-    def end():
-        wait_for_hold(pipe)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    ending = threading.Thread(target=end)
-    ending.start()
-    with pytest.raises(StoppedError):
-        run_sweep(folder, methods=["plain"], seeds=[0], changes={"epochs": 6}, ray=ray)
-    ending.join()
+def test_on_ray_sigterm_makes_runs_save_and_stop(folder, tmp_path, request):
+    with signal_when_held(tmp_path, signal.SIGTERM):
+        ray = request.getfixturevalue("local_ray")  # inherits the environment
+        with pytest.raises(StoppedError):
+            run_sweep(folder, methods=["plain"], seeds=[0], changes={"epochs": 6}, ray=ray)
     assert folder.find(Toy(epochs=6)).stopped
     assert make_job(folder, Toy(epochs=6)).start()["epoch"] == HELD_AT

@@ -1,17 +1,16 @@
 """ImageNet, its shifts and PACS in small made-up folders, and the class lists behind them."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP, check, load
+from effdeg_lab.data.image_files import store_folders, store_tables
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
 from effdeg_lab.data.pacs import DOMAINS, find_pacs
 from effdeg_lab.data.shifts import SHIFTS, find_test_set, read_classes
-from effdeg_lab.models.made_up import paint, write_pacs
+from effdeg_lab.models.made_up import paint, write_pacs, write_table
 
 ALL = read_classes()
 NUMBERS = {each.wnid: number for number, each in enumerate(ALL)}
@@ -94,10 +93,9 @@ def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
 
 
 def write_tables(folder, labels, name="val"):
-    folder.mkdir()
     for part, shard in enumerate((labels[: len(labels) // 2], labels[len(labels) // 2 :])):
-        cells = [{"bytes": paint(color(label)), "path": f"{label}.png"} for label in shard]
-        pq.write_table(pa.table({"image": cells, "label": shard}), folder / f"{name}-0000{part}-of-00002.parquet")
+        images = {f"{label}.png": paint(color(label)) for label in shard}
+        write_table(folder / f"{name}-0000{part}-of-00002.parquet", images, label=shard)
 
 
 @pytest.mark.parametrize("name", ["val", "validation"])
@@ -145,12 +143,13 @@ def test_the_crop_is_the_center_of_the_resized_image():
 
 
 def test_a_damaged_image_is_named(tmp_path):
-    file = tmp_path / "broken.png"
-    file.write_bytes(paint(0)[:30])
-    with pytest.raises(ValueError, match=r"broken\.png cannot be read as an image"):
-        Images([file], CROP, "pets")[0]
-    with pytest.raises(ValueError, match="image 1 of pets cannot be read as an image"):
-        Images([paint(0), b"nothing"], CROP, "pets").decode()
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "broken.png").write_bytes(paint(0)[:30])
+    with pytest.raises(ValueError, match=r"pets/broken\.png cannot be read as an image"):
+        Images(store_folders(tmp_path, {"pets": 0}), CROP, "pets")[0]
+    write_table(tmp_path / "pets.parquet", {"0.png": paint(0), "1.png": b"nothing"})
+    with pytest.raises(ValueError, match=r"1\.png in row 1 of .*pets\.parquet cannot be read as an image"):
+        Images(store_tables([tmp_path / "pets.parquet"], labeled=False), CROP, "pets").decode()
 
 
 @pytest.mark.parametrize("tables", [False, True])
@@ -189,11 +188,9 @@ def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
 def write_cifar10(folder):
     """Write CIFAR-10 of ten images, all of them black."""
     (folder / MADE_UP).touch()
-    (folder / "cifar10").mkdir()
-    cells = [{"bytes": paint(0, (32, 32)), "path": ""}] * 10
+    images = {f"{number}.png": paint(0, (32, 32)) for number in range(10)}
     for split in ("train", "test"):
-        table = pa.table({"img": cells, "label": [*range(10)]})
-        pq.write_table(table, folder / "cifar10" / f"{split}-00000-of-00001.parquet")
+        write_table(folder / "cifar10" / f"{split}-00000-of-00001.parquet", images, label=[*range(10)])
 
 
 def test_conflicting_cues_are_labeled_by_their_shape(tmp_path):
@@ -201,9 +198,8 @@ def test_conflicting_cues_are_labeled_by_their_shape(tmp_path):
     assert load("cifar10", tmp_path, 12).shifted == {}
     paths = ["cat/cat7-dog2.png", "knife/knife1-cat1.png", "boat/boat10-cat12.png", "cat/cat1-cat3.png"]
     paths += ["car/car2-bear1.png", "airplane/airplane1-oven1.png", "truck/truck1-bird1.png", "dog/dog3-cat3.png"]
-    cells = [{"bytes": paint((place, 0, 0), (24, 24)), "path": path} for place, path in enumerate(paths)]
-    (tmp_path / "shapes").mkdir()
-    pq.write_table(pa.table({"image": cells}), tmp_path / "shapes" / "cue-conflict-00000-of-00001.parquet")
+    images = {path: paint((place, 0, 0), (24, 24)) for place, path in enumerate(paths)}
+    write_table(tmp_path / "shapes" / "cue-conflict-00000-of-00001.parquet", images)
     ((name, (images, labels)),) = load("cifar10", tmp_path, 12).shifted.items()
     assert (name, images.shape) == ("cue conflict", (6, 3, 12, 12))
     assert images[:, 0, 5, 5].tolist() == [0, 2, 4, 5, 6, 7]
@@ -219,7 +215,6 @@ def test_what_is_wrong_with_pacs_is_named(tmp_path):
     (tmp_path / "pacs" / "sketch-00000-of-00001.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"0 of 1 sketch-\*\.parquet"):
         find_pacs(tmp_path, CROP)
-    cells = [{"bytes": paint(0), "path": "cat/1.png"}]
-    pq.write_table(pa.table({"image": cells, "label": [0]}), tmp_path / "pacs" / "sketch-00000-of-00001.parquet")
+    write_table(tmp_path / "pacs" / "sketch-00000-of-00001.parquet", {"cat/1.png": paint(0)}, label=[0])
     with pytest.raises(ValueError, match=r"sketch of PACS has cat/1\.png, which is in none of dog, elephant"):
         find_pacs(tmp_path, CROP)()

@@ -10,12 +10,10 @@ from rich.markup import escape
 from typer import Option
 
 from effdeg_lab.cli._campaign import campaign
-from effdeg_lab.cli._curves import curve
-from effdeg_lab.cli._finetuned import clip_pool, soup
 from effdeg_lab.cli._recipes import list_recipes, show
-from effdeg_lab.cli._results import report, table
+from effdeg_lab.cli._results import clip_pool, report, soup, table
 from effdeg_lab.cli._running import run, sweep
-from effdeg_lab.cli._states import status
+from effdeg_lab.cli._runs import curve, status
 
 app = typer.Typer(
     name="effdeg-lab",

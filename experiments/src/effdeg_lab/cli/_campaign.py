@@ -7,7 +7,6 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,19 +23,7 @@ if TYPE_CHECKING:
     from effdeg_lab.core.sweep import Plan
 
 _OF_PLANS = ("method", "seeds", "changes", "no_tune", "tune", "equal_time")
-_OF_CAMPAIGNS = ("data", "runs", "device")
 _TICK = 0.2
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    arguments: list[str]
-    plan: "Plan"
-
-    def count(self, folder: "RunFolder") -> Counter[str]:
-        """Count the runs of the sweep by their state."""
-        with warnings.catch_warnings(action="ignore"):  # runs at equal time can be planned only after the others
-            return Counter(state for *_, state in list_planned(self.plan, folder))
 
 
 def campaign(
@@ -65,38 +52,36 @@ def campaign(
         def is_over() -> bool:
             return bool(received) or (seconds is not None and time.monotonic() - began >= seconds)
 
-        for number, each in enumerate(sweeps, start=1):
+        for number, (line, plan) in enumerate(sweeps, start=1):
             if is_over():
                 break
-            if each.count(folder).keys() == {"finished"}:
+            if _count(plan, folder).keys() == {"finished"}:
                 continue
-            print_rich(f"[bold]{number} of {len(sweeps)}[/]: {escape(shlex.join(each.arguments))}")
-            command = [sys.executable, "-m", "effdeg_lab", "sweep", *each.arguments, *shared]
+            print_rich(f"[bold]{number} of {len(sweeps)}[/]: {escape(line)}")
+            command = [sys.executable, "-m", "effdeg_lab", "sweep", *shlex.split(line), *shared]
             with subprocess.Popen(command, start_new_session=True) as process:
                 while process.poll() is None and not is_over():
                     time.sleep(_TICK)
                 process.terminate()  # its runs save
         stopped = is_over()
-    counts = [each.count(folder) for each in sweeps]
-    left = [count.total() - count["finished"] for count in counts]
-    print_rich(
-        make_table(
-            ("sweep", "runs", "finished", "failed", "left"),
-            [
-                [
-                    escape(shlex.join(each.arguments)),
-                    *map(str, (count.total(), count["finished"], count["failed"], number)),
-                ]
-                for each, count, number in zip(sweeps, counts, left, strict=True)
-            ],
-        )
-    )
-    if any(left):
+    rows = []
+    for line, plan in sweeps:
+        count = _count(plan, folder)
+        rows.append((line, count.total(), count["finished"], count["failed"], count.total() - count["finished"]))
+    heads = ("sweep", "runs", "finished", "failed", "left")
+    print_rich(make_table(heads, [[escape(line), *map(str, numbers)] for line, *numbers in rows]))
+    if any(left for *_, left in rows):
         raise typer.Exit(REQUEUE if stopped else 1)
 
 
-def _read(file: Path, data: Path | None) -> list[_Sweep]:
-    """Read and check all sweeps of a campaign."""
+def _count(plan: "Plan", folder: "RunFolder") -> Counter[str]:
+    """Count the runs of a sweep by their state."""
+    with warnings.catch_warnings(action="ignore"):  # runs at equal time can be planned only after the others
+        return Counter(state for *_, state in list_planned(plan, folder))
+
+
+def _read(file: Path, data: Path | None) -> "list[tuple[str, Plan]]":
+    """Read and check all sweeps of a campaign, each with its command line."""
     from effdeg_lab.core.recipe import find_recipe
 
     try:
@@ -110,8 +95,8 @@ def _read(file: Path, data: Path | None) -> list[_Sweep]:
             if not (arguments := shlex.split(line, comments=True)):
                 continue
             options = _parse(arguments)
-            if twice := [name for name in _OF_CAMPAIGNS if f"--{name}" in arguments]:
-                raise ValueError(f"--{twice[0]} belongs to the campaign: effdeg-lab campaign {file} --{twice[0]} …")
+            if twice := [option for option in ("--data", "--runs", "--device") if option in arguments]:
+                raise ValueError(f"{twice[0]} belongs to the campaign: effdeg-lab campaign {file} {twice[0]} …")
             if options["smoke"] or options["dry_run"]:
                 raise ValueError("--smoke and --dry-run are for single sweeps; leave them out.")
             plan = make_plan(find_recipe(options["name"]), **{name: options[name] for name in _OF_PLANS})
@@ -119,7 +104,7 @@ def _read(file: Path, data: Path | None) -> list[_Sweep]:
         except Exception as error:
             error.add_note(f"This is line {number} of {file}: {line.strip()}")
             raise
-        sweeps.append(_Sweep(arguments, plan))
+        sweeps.append((shlex.join(arguments), plan))
     if not sweeps:
         raise ValueError(f"{file} names no sweep. A line has the arguments of effdeg-lab sweep: digits-methods")
     return sweeps

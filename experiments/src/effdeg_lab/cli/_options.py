@@ -25,6 +25,7 @@ Smoke = Annotated[
     Option("--smoke", help="Seconds on a CPU: tiny networks on made-up data, kept apart in **smoke** of the folder."),
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+Ray = Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; **local** for this machine.")]
 
 
 def pick_device(name: str | None) -> "torch.device":
@@ -65,10 +66,10 @@ def read_runs(folder: Path) -> "list[Run]":
     """Return the runs of a folder; raise if there are none."""
     from effdeg_lab.core.runs import RunFolder
 
-    found = RunFolder(folder).read() if folder.is_dir() else []
-    if not found:
+    runs = RunFolder(folder).read() if folder.is_dir() else []
+    if not runs:
         raise ValueError(
             f"--runs {folder}: {'it holds no runs' if folder.is_dir() else 'there is no such folder'}. Name the folder "
             f"in which run or sweep kept its runs (by default {RUNS}, where you started it)."
         )
-    return found
+    return runs

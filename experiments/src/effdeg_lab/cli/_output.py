@@ -36,10 +36,11 @@ def print_facts(facts: Mapping[str, str]) -> None:
     print_rich(grid)
 
 
-def print_parts(console: Console, parts: "Iterable[str | tables.Table]") -> None:
+def print_parts(parts: "Iterable[str | tables.Table]") -> None:
     """Print the sentences and tables of a report."""
     from effdeg_lab.show.tables import to_terminal
 
+    console = Console(highlight=False)
     for part in parts:
         if isinstance(part, str):
             console.print(escape(part), soft_wrap=part.endswith("`"))  # a command stays on one line, to be copied

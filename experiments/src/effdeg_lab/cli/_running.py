@@ -14,9 +14,9 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Ray, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
-from effdeg_lab.cli._states import describe_run, get_state
+from effdeg_lab.cli._runs import describe_run, get_state
 from effdeg_lab.core.signals import list_stop_signals
 
 if TYPE_CHECKING:
@@ -97,18 +97,18 @@ def run(
         plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
         settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
-        options = (folder, where, data, speaks, lambda: bool(interrupted), recipe.code)
-        job = Job(settings, recipe.name, chosen.name, base, *options)
+        job = Job(settings, recipe.name, chosen.name, base, folder, where, data, speaks, code=recipe.code)
+        job.asked_to_stop = lambda: bool(interrupted)
         if speaks:
             note = f", {format_settings(tuned)} (the best of {tried} tried)" if tuned else ""
             print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(chosen.title)}, seed {settings.seed}{escape(note)}")
         if again and first:
             job.set_aside()
         gather(again)  # the others wait
-        found = job.read()
-        finished = gather(found is not None and found.finished)[0]
-        if found is not None:
-            check_same([(settings, found)], recipe, data, any_code=any_code)
+        known = job.read()
+        finished = gather(known is not None and known.finished)[0]
+        if known is not None:
+            check_same([(settings, known)], recipe, data, any_code=any_code)
         try:
             if not finished:
                 execute(recipe, job)
@@ -116,20 +116,19 @@ def run(
             if speaks:
                 print_rich(f"stopped; run the same command again to continue from {escape(str(job.folder))}")
             raise typer.Exit(_INTERRUPTED if interrupted else REQUEUE) from None
-    found = job.read()
-    if not first or found is None:
+    known = job.read()
+    if not first or known is None:
         return
     if json:
-        print(json_module.dumps(describe_run(found)))
+        print(json_module.dumps(describe_run(known)))
         return
     if finished:
         print_rich("already finished; --again runs it again")
-    print_rich(f"[bold]{escape(recipe.study.headline(found))}[/]")
+    print_rich(f"[bold]{escape(recipe.study.headline(known))}[/]")
     # The name in pools: a classifier's own effective degree is of test examples.
     names = {"effective_degree": "effective degree test"} if isinstance(settings, Training) else {}
-    summary = found.summary or {}
-    numbers = {names.get(key, key.replace("_", " ")): format_number(value) for key, value in summary.items()}
-    print_facts({**numbers, "device": found.machine, "kept in": str(found.file)})
+    numbers = {names.get(k, k.replace("_", " ")): format_number(value) for k, value in (known.summary or {}).items()}
+    print_facts({**numbers, "device": known.machine, "kept in": str(known.file)})
     if recipe.smoke:
         print_rich(SMOKE_NOTE)
 
@@ -145,7 +144,7 @@ def sweep(
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
     together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
-    ray: Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; **local** for this machine.")] = None,
+    ray: Ray = None,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
@@ -172,28 +171,19 @@ def sweep(
         plan.check(data)
         print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
         return
+    options: dict[str, Any] = {"processes": processes, "together": together, "ray": ray, "any_code": any_code}
     try:
-        outcome = sweeping.sweep(
-            plan,
-            runs=folder,
-            device=where,
-            data=data,
-            processes=processes,
-            together=together,
-            ray=ray,
-            any_code=any_code,
-        )
+        outcome = sweeping.sweep(plan, runs=folder, device=where, data=data, **options)
     except (StoppedError, KeyboardInterrupt) as stopped:
         print_rich("stopped; run the same command again to continue")
         raise typer.Exit(REQUEUE if isinstance(stopped, StoppedError) else _INTERRUPTED) from None
     counts = Counter(each.ending for each in outcome)
     print_rich(f"{', '.join(f'{count} {ending}' for ending, count in counts.items())}; kept in {escape(str(runs))}")
-    for planned, ending, error in outcome:
-        if ending == "failed":
-            found = folder.find(planned.settings)
-            log = found.file.with_suffix("") / "log.txt" if found else runs
-            what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
-            print_rich(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
+    for planned, error in ((each.planned, each.note) for each in outcome if each.ending == "failed"):
+        failed = folder.find(planned.settings)
+        log = failed.file.with_suffix("") / "log.txt" if failed else runs
+        what = f"{planned.method}, {planned.purpose}, seed {planned.settings.seed}"
+        print_rich(f"[red]{escape(what)}[/]: {escape(error)} ({escape(str(log))})")
     for skipped, reason in {each.planned.method: each.note for each in outcome if each.ending == "not run"}.items():
         print_rich(f"[red]{escape(skipped)}[/]: {escape(reason)}")
     if counts["failed"] or counts["stopped"]:
@@ -242,8 +232,8 @@ def _parse_seeds(option: str, text: str) -> list[int]:
     """Return the seeds in a list of numbers and ranges."""
     seeds: list[int] = []
     for part in filter(str.strip, text.split(",")):
-        found = _SEEDS.fullmatch(part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        ends = _SEEDS.fullmatch(part)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
         if not 0 <= last - first < _MOST_SEEDS:
             several = option == "--seeds"
             expected = "a list of whole numbers such as 0-4 or 0,1,7" if several else "a whole number of at least 0"

@@ -40,7 +40,7 @@ def _parse(module: ModuleType) -> list[tuple[set[str], set[str], str]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, *_DEFINITIONS)) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    found = []
+    statements = []
     for statement in tree.body:
         nodes = list(ast.walk(statement))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -49,8 +49,8 @@ def _parse(module: ModuleType) -> list[tuple[set[str], set[str], str]]:
             bound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
             bound |= {node.asname or node.name.partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
             bound |= {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
-        found.append((bound, used, ast.unparse(statement)))
-    return found
+        statements.append((bound, used, ast.unparse(statement)))
+    return statements
 
 
 def _write_used(statements: list[tuple[set[str], set[str], str]], name: str) -> str:

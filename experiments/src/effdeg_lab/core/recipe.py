@@ -142,19 +142,19 @@ class Recipe:
             raise ValueError(f"{self.name} has the methods {names}: it needs at least one, each with its own name.")
         self._check_points()
         if self.tuning:
-            self.check_tuning(self.tuning)
+            self.check_tuning(self.tuning, self.methods)
         for method in self.methods:
             for changes in (*self.points(), *({**self.tuning, **each} for each in self.candidates(method))):
                 self.resolve(method, changes)
         if self.equal_time is not None:
             self.method(self.equal_time)
 
-    def check_tuning(self, tuning: Mapping[str, Any]) -> None:
-        """Raise unless runs with these changes can tune: on held-out examples, and by settings that vary."""
+    def check_tuning(self, tuning: Mapping[str, Any], methods: Iterable[Method]) -> None:
+        """Raise unless runs with these changes can tune these methods: on held-out examples, by settings that vary."""
         held_out = tuning.get("held_out", 0)
         if held_out < 1:
             raise ValueError(f"held_out={held_out} would tune on the test set: hold out training examples, 1 or more.")
-        for method in self.methods:
+        for method in methods:
             for key in method.tune.keys() & tuning.keys():
                 said = f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: they vary it."
                 raise ValueError(f"{said} Set {key} for all runs, and it is not tuned.")
@@ -205,14 +205,13 @@ class Recipe:
         Methods that differ only in what is shortened, such as epochs, then share their runs.
         """
         shrink = type(self.settings).shrink
-
         settings = shrink(self.settings.to_dict())
 
         def choose(values: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
             """Keep up to two values of each setting, the recipe's own among them."""
-            small = {key: dict.fromkeys(shrink({key: each})[key] for each in values[key]) for key in values}
+            small = {key: dict.fromkeys(shrink({key: value})[key] for value in values[key]) for key in values}
             return {
-                key: tuple(sorted(each, key=lambda value: value != settings[key])[:2]) for key, each in small.items()
+                key: tuple(sorted(tried, key=lambda value: value != settings[key])[:2]) for key, tried in small.items()
             }
 
         methods = (replace(each, changes=shrink(each.changes), tune=choose(each.tune)) for each in self.methods)
@@ -242,10 +241,10 @@ def all_recipes() -> Mapping[str, Recipe]:
     return {recipe.name: recipe for recipe in sorted(recipes, key=_place)}
 
 
-def _place(recipe: Recipe) -> tuple[bool, bool, int, str]:
+def _place(recipe: Recipe) -> tuple[str, int, str]:
     """Sort by the paper's tables, then by its figures, then by name."""
-    found = re.match(r"(Table|Figure)s? (\d+)", recipe.paper)
-    return found is None, bool(found and found[1] == "Figure"), int(found[2]) if found else 0, recipe.name
+    kind, number = (re.findall(r"^(Table|Figure)s? (\d+)", recipe.paper) or [("", 0)])[0]
+    return {"Table": "1", "Figure": "2"}.get(kind, "3"), int(number), recipe.name
 
 
 def find_recipe(name: str) -> Recipe:
@@ -256,10 +255,10 @@ def find_recipe(name: str) -> Recipe:
     if name.endswith(SMOKE):
         return find_recipe(name.removesuffix(SMOKE)).shrink()
     if ":" in name:
-        found = find_code(name)
-        if not isinstance(found, Recipe):
-            raise ValueError(f"{name!r} is a {type(found).__name__}; expected an effdeg_lab.Recipe.")
-        return replace(found, name=name)
+        recipe = find_code(name)
+        if not isinstance(recipe, Recipe):
+            raise ValueError(f"{name!r} is a {type(recipe).__name__}; expected an effdeg_lab.Recipe.")
+        return replace(recipe, name=name)
     recipes = all_recipes()
     if name not in recipes:
         hint = "One of your own is given as package.module:RECIPE."

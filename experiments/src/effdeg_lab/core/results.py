@@ -15,24 +15,14 @@ from scipy.stats import t as student
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import (
-    Choice,
-    find_tuning_runs,
-    get_position,
-    group_runs,
-    list_choices,
-    matching,
-    read_settings,
-)
+from effdeg_lab.core.selection import Choice, Selection, get_position, group_runs
 from effdeg_lab.core.settings import format_setting
 
 # Settings of scale that change only what a run records, not how it ends.
 _RECORDING = {"evaluate_every", "measure_every", "measure_also", "suspect"}
-# The training time of a run at equal time, as a multiple of the reference's.
-_SHORTEST, _LONGEST = 0.8, 1.05
-_MISSED = 1.5  # runs planned for equal time may turn out to take up to this long
+# The training time of a run at equal time, as a multiple of the reference's; planned runs may miss it by more.
+_SHORTEST, _LONGEST, _MISSED = 0.8, 1.05, 1.5
 _LISTED = 5  # the most seeds that are listed one by one
-
 
 Progress = Literal["run", "not run", "not finished", "failed"]
 
@@ -60,8 +50,8 @@ class Spread:
 class Difference(NamedTuple):
     """The difference between two methods with a 95% interval by Student's t, paired by seed where they share seeds.
 
-    A single seed has no interval, nor have seeds that agree to the last digit: that is a coincidence. There is none
-    either if some seeds failed, as the others may be those that do well.
+    There is no interval for a single seed, for seeds that agree to the last digit, which is a coincidence, nor if some
+    seeds failed, as the others may be those that do well.
     """
 
     value: float
@@ -139,8 +129,8 @@ class MethodRuns:
 
     def time(self, key: str = "seconds") -> float | None:
         """Return the mean time of the runs that did not share their device; None if there are none."""
-        found = [run.value(key) for run in self.runs if not run.environment.get("shared")]
-        return float(np.mean(found)) if found and not np.isnan(found).any() else None
+        times = [run.value(key) for run in self.runs if not run.environment.get("shared")]
+        return float(np.mean(times)) if times and not np.isnan(times).any() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +140,7 @@ class EqualTime:
     reference: Method
     seconds: float
     # By name, the longest runs that took 80 to 105% of that time, and their epochs.
-    found: Mapping[str, tuple[MethodRuns, int]]
+    reached: Mapping[str, tuple[MethodRuns, int]]
     # The shortest runs of methods whose runs all took longer, or that were planned for equal time but took longer.
     longer: Mapping[str, MethodRuns]
 
@@ -173,9 +163,14 @@ class Results:
         return [each for each in self.methods if each.runs]
 
     @property
+    def runs(self) -> list[Run]:
+        """The runs of all methods."""
+        return [run for each in self.methods for run in each.runs]
+
+    @property
     def size(self) -> int:
         """The number of methods that were run; for a pool, the number of models."""
-        return sum(len(each.runs) for each in self.methods) if self.recipe.axes else len(self.done)
+        return len(self.runs) if self.recipe.axes else len(self.done)
 
     @property
     def epochs(self) -> int:
@@ -190,22 +185,20 @@ class Results:
     @property
     def seeds(self) -> list[int]:
         """All seeds that were run."""
-        return sorted({run.seed for each in self.methods for run in each.runs})
+        return sorted({run.seed for run in self.runs})
 
     @property
     def machines(self) -> list[str]:
         """All machines that were used."""
-        return list(dict.fromkeys(run.machine for each in self.methods for run in each.runs))
+        return list(dict.fromkeys(run.machine for run in self.runs))
 
     @property
     def heading(self) -> str:
         """The epochs, seeds and machines, in one line."""
-        parts = [self.point] if self.point else []
-        if self.epochs and not self.varies_epochs:
-            parts.append(f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}")
-        if self.seeds:
-            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}")
-        return ", ".join([*parts, *self.machines])
+        epochs = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"
+        seeds = f"{'seed' if len(self.seeds) == 1 else 'seeds'} {_write_seeds(self.seeds)}" if self.seeds else ""
+        parts = [self.point, epochs if self.epochs and not self.varies_epochs else "", seeds, *self.machines]
+        return ", ".join(filter(None, parts))
 
     @property
     def failures(self) -> list[str]:
@@ -216,27 +209,23 @@ class Results:
     @property
     def different_code(self) -> list[str]:
         """A sentence on the runs that were made by other code than the recipe has now, if there are any."""
-        runs = [run for each in self.methods for run in each.runs]
-        other = [run for run in runs if run.code not in (None, self.recipe.code)]
-        described = f"{len(other)} of these {len(runs)} runs" if len(runs) > 1 else "This run"
-        verb = "was" if len(other) == 1 else "were"
-        return (
-            [f"{described} {verb} made by other code than {self.recipe.name} has now: {other[0].name}."]
-            if other
-            else []
-        )
+        other = [run for run in self.runs if run.code not in (None, self.recipe.code)]
+        count, verb = len(self.runs), "was" if len(other) == 1 else "were"
+        which = f"{len(other)} of these {count} runs" if count > 1 else "This run"
+        text = f"{which} {verb} made by other code than {self.recipe.name} has now: "
+        return [f"{text}{run.name}." for run in other[:1]]
 
     @property
     def different_data(self) -> list[str]:
         """One sentence for each data set whose fingerprint was not the same in all runs, with a run of each kind."""
-        found: dict[tuple[Any, Any], dict[str, Run]] = {}
-        for run in (run for each in self.methods for run in each.runs if "data" in run.environment):
+        kinds: dict[tuple[Any, Any], dict[str, Run]] = {}
+        for run in (run for run in self.runs if "data" in run.environment):
             key = run.settings.get("data"), run.settings.get("pixels")  # some images are decoded to this size
-            found.setdefault(key, {}).setdefault(run.environment["data"], run)
+            kinds.setdefault(key, {}).setdefault(run.environment["data"], run)
         return [
             f"These runs may not be comparable: {data}, or the names of its files, differed in "
             f"{', '.join(run.name for run in runs.values())}."
-            for (data, _), runs in found.items()
+            for (data, _), runs in kinds.items()
             if len(runs) > 1
         ]
 
@@ -259,23 +248,22 @@ class Results:
 
     def split(self) -> list["Results"]:
         """Return the results at each point of the grid that was run; without a grid, only these results."""
-        kind, axes = type(self.recipe.settings), list(self.recipe.grid)
-        runs = [run for each in self.methods for run in each.runs]
-        found = group_runs(runs, kind, axes) if axes else []
-        found.sort(key=lambda group: [*map(get_position, self.recipe.grid.values(), group[0].values())])
+        axes = list(self.recipe.grid)
+        groups = group_runs(self.runs, axes) if axes else []
+        points = [values for values, _ in groups]
+        points.sort(key=lambda point: [*map(get_position, self.recipe.grid.values(), point.values())])
 
-        def pick(each: MethodRuns, values: Mapping[str, Any], at: Sequence[Run]) -> MethodRuns:
-            kept = tuple(run for run in each.runs if run in at)
-            failed = tuple(run for run in each.failed if read_settings(run, kind, axes) == values)
-            state: Progress = "failed" if failed else "not run"
-            return replace(each, runs=kept, failed=failed, state=state if each.runs and not kept else each.state)
+        def pick(each: MethodRuns, point: Mapping[str, Any]) -> MethodRuns:
+            runs, failed = (tuple(run for run in part if run.read(axes) == point) for part in (each.runs, each.failed))
+            state: Progress = each.state if runs or not each.runs else "failed" if failed else "not run"
+            return replace(each, runs=runs, failed=failed, state=state)
 
-        def name(values: Mapping[str, Any]) -> str:
-            return ", ".join(str(value) if axis == "data" else f"{axis} {value}" for axis, value in values.items())
+        def name(point: Mapping[str, Any]) -> str:
+            return ", ".join(str(value) if axis == "data" else f"{axis} {value}" for axis, value in point.items())
 
         return [
-            replace(self, methods=tuple(pick(each, values, at) for each in self.methods), point=name(values))
-            for values, at in found
+            replace(self, methods=tuple(pick(each, point) for each in self.methods), point=name(point))
+            for point in points
         ] or [self]
 
     def difference(
@@ -314,28 +302,29 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     first, except that scales with fewer than half as many methods as the fullest come after the others, and scales with
     a single method last.
     """
-    changes = changes or {}
-    kind = type(recipe.settings)
-    asked = recipe.settings.change(changes).to_dict()
-    own = {name: asked[name] for name in kind.scale_names()}
-    kept = [(each, matching(runs, recipe, each, changes=changes)) for each in recipe.methods]
-    choices = [list_choices(recipe, each, runs, changes) for each in recipe.methods]
+    selection = Selection(recipe, runs, changes)
+    asked = recipe.settings.change(selection.changes).to_dict()
+    own = {name: asked[name] for name in recipe.settings.scale_names()}
     planned = [recipe.resolve(each).to_dict() for each in recipe.methods]
-    others = {name: asked[name] for name in changes if name not in {"seed", *own, *recipe.axes}}
+    others = {name: asked[name] for name in selection.changes if name not in {"seed", *own, *recipe.axes}}
     others = {name: value for name, value in others.items() if any(each[name] != value for each in planned)}
 
-    def get_scale(run: Run, method: Method) -> dict[str, Any]:
-        """Return the scale of a run, ignoring what its method or its point of the grid sets."""
+    scales: dict[str, dict[str, Any]] = {}  # those of finished runs
+    by_scale: dict[tuple[str, str], list[Run]] = {}
+    for method in recipe.methods:
+        # What the method or the points of the grid set themselves belongs to no scale.
         fixed = {name: own[name] for name in (*method.changes, *recipe.axes) if name in own}
-        return read_settings(run, kind, own) | fixed
-
-    found_scales = (get_scale(run, each) for each, found in kept for run in found if run.finished)
-    scales = {json.dumps(scale): scale for scale in found_scales}
+        for run in selection.list_runs(method):
+            scale = run.read(own) | fixed
+            by_scale.setdefault((json.dumps(scale), method.name), []).append(run)
+            if run.finished:
+                scales.setdefault(json.dumps(scale), scale)
+    choices = {method.name: selection.list_choices(method) for method in recipe.methods}
     results = []
-    for scale in scales.values() or [own]:
+    for key, scale in (scales or {json.dumps(own): own}).items():
         methods = [
-            _pick_runs(recipe, method, [run for run in found if get_scale(run, method) == scale], own_choices, changes)
-            for (method, found), own_choices in zip(kept, choices, strict=True)
+            _pick_runs(selection, method, by_scale.get((key, method.name), []), choices[method.name])
+            for method in recipe.methods
         ]
         results.append(Results(recipe, scale, tuple(methods), changes=others))
     results = [replace(each, equal_time=_equal_time(each, results)) for each in results]
@@ -348,32 +337,30 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
     return sorted(results, key=order)
 
 
-def _pick_runs(
-    recipe: Recipe, method: Method, runs: Sequence[Run], choices: Sequence[Choice], changes: Mapping[str, Any]
-) -> MethodRuns:
+def _pick_runs(selection: Selection, method: Method, runs: Sequence[Run], choices: Sequence[Choice]) -> MethodRuns:
     """Pick the runs with tuned values, else the method's own, else those with most seeds; never by test accuracy."""
-    kind, needs = type(recipe.settings), recipe.study.needs
-    choice = choices[0] if choices else None
+    recipe, choice = selection.recipe, choices[0] if choices else None
+    needs = recipe.study.needs
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     failed = [run for run in runs if run.failure is not None or (run.finished and needs and run.is_nan(needs))]
     if not usable:
         state: Progress = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
         return MethodRuns(method, (), state, tuple(failed), choice=choice)
-    own = recipe.resolve(method, changes).to_dict()
+    own = recipe.resolve(method, selection.changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
-    groups = group_runs(usable, kind, method.tune)
+    groups = group_runs(usable, method.tune)
     values, picked = min(groups, key=lambda group: (*(group[0] != each for each in preferred), -len(group[1])))
     choice = next((each for each in choices if each.changes == values), choice)
 
     def by_point(runs: Iterable[Run]) -> dict[str, Run]:
         """Keep one run of each seed at each point: older versions may have left a second one."""
-        return {json.dumps([run.seed, read_settings(run, kind, recipe.axes)]): run for run in runs}
+        return {json.dumps([run.seed, run.read(recipe.axes)]): run for run in runs}
 
     points = by_point(reversed(picked))
-    lost = by_point(run for run in failed if read_settings(run, kind, method.tune) == values)
+    lost = by_point(run for run in failed if run.read(method.tune) == values)
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
-    again = tuple(run for point, run in lost.items() if point not in points)
-    return MethodRuns(method, ordered, "run", again, values_used=values, choice=choice)
+    never_done = tuple(run for point, run in lost.items() if point not in points)
+    return MethodRuns(method, ordered, "run", never_done, values_used=values, choice=choice)
 
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:
@@ -386,7 +373,7 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
     if not seconds:
         return None
     alike = [each for each in scales if {**each.scale, "epochs": 0} == {**results.scale, "epochs": 0}]
-    found, longer = {reference.method.name: (reference, results.epochs)}, {}
+    reached, longer = {reference.method.name: (reference, results.epochs)}, {}
     for each in (each for each in results.methods if each is not reference):
         name, times = each.method.name, []
         for other, epochs in ((scale.find(name), scale.epochs) for scale in alike):
@@ -397,12 +384,12 @@ def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None
         within = [timed for timed in times if _SHORTEST <= timed[0] <= _LONGEST]
         missed = [timed for timed in times if _LONGEST < timed[0] <= _MISSED and timed[2] != results.epochs]
         if within:
-            found[name] = within[-1][1:]
+            reached[name] = within[-1][1:]
         elif times and times[0][0] > _LONGEST:
             longer[name] = times[0][1]
         elif missed:
             longer[name] = missed[0][1]
-    return EqualTime(reference.method, seconds, found, longer)
+    return EqualTime(reference.method, seconds, reached, longer)
 
 
 def list_others(
@@ -412,27 +399,26 @@ def list_others(
 
     If there are results with the settings in ``changes``, only runs with these settings are listed.
     """
-    changes, kind, points = changes or {}, type(recipe.settings), recipe.points()
+    selection, points = Selection(recipe, runs, changes), recipe.points()
 
-    def find(find_runs: Callable[..., list[Run]], changes: Mapping[str, Any]) -> set[Path]:
-        found = (find_runs(runs, recipe, each, changes=changes) for each in recipe.methods)
-        return {run.file for several in found for run in several}
+    def list_files(list_runs: Callable[[Method], list[Run]]) -> set[Path]:
+        return {run.file for method in recipe.methods for run in list_runs(method)}
 
-    shown, methods = find(matching, changes), {each.name: each for each in recipe.methods}
-    asked = recipe.settings.change(changes).to_dict() if shown else {}
-    known = shown | find(find_tuning_runs, changes) | find(find_tuning_runs, {})
+    shown, methods = list_files(selection.list_runs), {each.name: each for each in recipe.methods}
+    asked = recipe.settings.change(selection.changes).to_dict()
+    needed = {name: asked[name] for name in selection.changes} if shown else {}
+    known = shown | list_files(selection.list_tuning_runs) | list_files(Selection(recipe, runs).list_tuning_runs)
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
-    for run in runs:
-        own, method = kind.complete(run.settings), methods.get(run.method)
+    for run in selection.runs:
+        method = methods.get(run.method)
         if run.recipe != recipe.name or not run.finished or run.file in known or method is None:
             continue
-        usual = recipe.resolve(method).to_dict()
-        if own.keys() != usual.keys() or any(own[name] != asked[name] for name in changes if shown):
+        if run.read(needed) != needed:
             continue
-        free = {"seed", *kind.scale_names()} - method.changes.keys() | method.tune.keys()
-        point = {axis: own[axis] for axis in recipe.axes}
-        needed = {name: own[name] for name in changes if shown}
-        needed |= {name: own[name] for name in own if name not in {*free, *point} and own[name] != usual[name]}
-        needed |= {} if point in points else point
-        groups.setdefault(json.dumps(needed), (needed, []))[1].append(run)
+        usual, point = recipe.resolve(method).to_dict(), run.read(recipe.axes)
+        free = {"seed", *recipe.settings.scale_names()} - method.changes.keys() | method.tune.keys()
+        differs = {name for name, value in run.settings.items() if value != usual[name]} - {*free, *point}
+        changed = needed | {name: run.settings[name] for name in run.settings if name in differs}
+        changed |= {} if point in points else point
+        groups.setdefault(json.dumps(changed), (changed, []))[1].append(run)
     return sorted(groups.values(), key=lambda group: -len(group[1]))

@@ -1,9 +1,8 @@
-"""Runs on disk: one small file each, and a folder of checkpoints next to it from which a killed run continues.
+"""Runs on disk: ``RUNS/<recipe>/<method>-<seed>….jsonl`` each, and a folder of checkpoints to continue from.
 
-``RUNS/<recipe>/<method>-<seed>….jsonl`` holds the results of a run. Its first line has the settings and the
-environment. Every further line has one key: ``metrics`` for an evaluation, and on the last line ``summary`` if the run
-is finished, ``failure`` or ``stopped``. The folder of the same name holds what only this machine needs: checkpoints,
-weights and the log.
+The first line of a run's file has the settings and the environment. Every further line has one key: ``metrics`` for an
+evaluation, and on the last line ``summary`` if the run is finished, ``failure`` or ``stopped``. The folder of the same
+name holds what only this machine needs: checkpoints, weights and the log.
 """
 
 import errno
@@ -15,7 +14,7 @@ import pickle
 import platform
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
@@ -98,21 +97,25 @@ class Run:
         count, device = self.environment.get("processes", 1), self.environment.get("device", "unknown device")
         return f"{f'{count} × ' if count > 1 else ''}{device}"
 
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return some of the settings."""
+        return {name: self.settings[name] for name in names}
+
     def value(self, key: str) -> float:
         """Return a number from the summary by a dotted key such as ``effective_degree.value``; nan if missing."""
-        found = self._look_up(key)
-        return float("nan") if found is None or found is MISSING else float(found)
+        number = self._look_up(key)
+        return float("nan") if number in (None, MISSING) else float(number)
 
     def is_nan(self, key: str) -> bool:
         """Return whether a number of the summary is NaN or infinite, which is not the same as missing."""
         return self._look_up(key) is None
 
     def _look_up(self, key: str) -> Any:
-        found: Any = self.summary
+        entry: Any = self.summary
         for part in key.split("."):
-            if found is not None:
-                found = found.get(part, MISSING) if isinstance(found, Mapping) else MISSING
-        return found
+            if entry is not None:
+                entry = entry.get(part, MISSING) if isinstance(entry, Mapping) else MISSING
+        return entry
 
 
 def read_run(file: Path, *, brief: bool = False) -> Run:
@@ -142,20 +145,20 @@ class RunFolder:
 
     def read(self, *, brief: bool = False, report: bool = True) -> list[Run]:
         """Read all runs, finished or not, sorted by name; warn of damaged ones and leave them out."""
-        found = []
+        runs = []
         for file in sorted(self.folder.glob("*/*.jsonl")):
             try:
                 status = file.stat()
-                found.append(_read_briefly(file, status.st_mtime_ns, status.st_size) if brief else read_run(file))
+                runs.append(_read_briefly(file, status.st_mtime_ns, status.st_size) if brief else read_run(file))
             except (OSError, ValueError) as error:
                 if report:
                     warnings.warn(f"a run is left out: {error}", RuntimeWarning, stacklevel=2)
-        return found
+        return runs
 
     def find(self, settings: Settings) -> Run | None:
         """Find the run with these settings, made for any recipe; if there are several, a finished one."""
-        (found,) = self.find_all([settings])
-        return None if found is None else read_run(found.file)
+        (run,) = self.find_all([settings])
+        return run and read_run(run.file)
 
     def find_all(self, wanted: Sequence[Settings]) -> list[Run | None]:
         """Find the runs with these settings in one pass over the folder; each is read in brief."""
@@ -395,7 +398,11 @@ class Job:
     def _append(self, key: str, value: dict[str, Any]) -> None:
         if not self.claimed:
             raise ValueError(f"nothing can be added to the run {self.file}: it was not started, or it is finished.")
-        _append(self.file, {key: value})
+        try:
+            line = to_json({key: value}).encode() + b"\n"
+        except TypeError as error:
+            raise TypeError(f"{error}: log numbers, text, tensors, lists and dicts.") from error
+        _append(self.file, line)
 
     def _list_checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint-*.pt"))
@@ -411,10 +418,10 @@ class Job:
             try:
                 if _hash(content) not in file.name:
                     raise ValueError("its content does not match the hash in its name")
-                found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-                if found["run"] != self.settings.hash:
+                checkpoint = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+                if checkpoint["run"] != self.settings.hash:
                     raise ValueError("it belongs to a run with other settings")
-                return found["lines"], found["state"]
+                return checkpoint["lines"], checkpoint["state"]
             except (ValueError, pickle.UnpicklingError) as error:
                 reason = str(error).split(". ")[0]  # torch adds advice that does not apply here
                 warnings.warn(f"the checkpoint {file} is skipped: {reason}.", RuntimeWarning, stacklevel=3)
@@ -464,12 +471,8 @@ def _read_briefly(file: Path, *_: int) -> Run:
     return read_run(file, brief=True)
 
 
-def _append(file: Path, entry: Mapping[str, Any]) -> None:
+def _append(file: Path, line: bytes) -> None:
     """Append a line, completely or not at all."""
-    try:
-        line = to_json(entry).encode() + b"\n"
-    except TypeError as error:
-        raise TypeError(f"{error}: log numbers, text, tensors, lists and dicts.") from error
     # Unbuffered: a buffer that a full disk rejected would be written again when the file is closed.
     with file.open("ab", buffering=0) as stream:
         start = stream.tell()

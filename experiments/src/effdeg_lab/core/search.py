@@ -5,8 +5,6 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_DIGITS = 3
-
 
 class Draws:
     """Random values of hyperparameters. Numbers have three digits, as one would write them into a table."""
@@ -48,4 +46,4 @@ def draw_points(draw: Callable[[Draws], Mapping[str, Any]], count: int, *, seed:
 
 
 def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.3g}")

@@ -138,31 +138,27 @@ class Settings:
     @classmethod
     def describe(cls) -> dict[str, str]:
         """Return what each field is, by name, with the words that it may be."""
-        words = {
-            name: [str(choice) for choice in _get_choices(hint) if isinstance(choice, str)]
-            for name, hint in _get_hints(cls).items()
-        }
-        return {
-            each.name: ": ".join(filter(None, (each.metadata.get("about", ""), ", ".join(words[each.name]))))
-            for each in fields(cls)
-        }
+        described = {}
+        for each in fields(cls):
+            words = ", ".join(choice for choice in _get_choices(_get_hints(cls)[each.name]) if isinstance(choice, str))
+            described[each.name] = ": ".join(filter(None, (each.metadata.get("about", ""), words)))
+        return described
 
     @classmethod
     def shrink(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values at the scale of a smoke test, as :func:`setting` declares it for some fields."""
         smoke = {each.name: each.metadata.get("smoke") for each in fields(cls)}
         if not any(smoke.values()):
-            raise ValueError(
-                f"{cls.__name__} has no smoke test: declare what makes it short, as in setting(…, smoke=2)."
-            )
-
-        def shrink_one(name: str, value: Any) -> Any:
+            text = "declare what makes it short, as in setting(…, smoke=2)."
+            raise ValueError(f"{cls.__name__} has no smoke test: {text}")
+        shrunk = dict(values)
+        for name, value in values.items():
             most = smoke.get(name)
             if callable(most):
-                return most(value)
-            return value if most is None or value is None else min(value, most)
-
-        return {name: shrink_one(name, value) for name, value in values.items()}
+                shrunk[name] = most(value)
+            elif most is not None and value is not None:
+                shrunk[name] = min(value, most)
+        return shrunk
 
     @classmethod
     def scale_names(cls) -> list[str]:

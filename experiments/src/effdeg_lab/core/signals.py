@@ -1,8 +1,10 @@
-"""Signals that ask a run or sweep to stop."""
+"""Signals that ask a run or sweep to stop, and the end of processes whose parent has died."""
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +36,21 @@ def catch_signals(*numbers: int) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_with_parent(grace: float = 0.0) -> None:
+    """End this process when its parent has died, after SIGTERM and some seconds to save."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        if grace:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _drop_closed_terminal() -> None:

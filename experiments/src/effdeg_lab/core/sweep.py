@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from effdeg.io import describe_install
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
 from effdeg_lab.core.runs import Run, RunFolder, StoppedError
-from effdeg_lab.core.selection import list_choices
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
 from effdeg_lab.core.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace
@@ -94,13 +94,13 @@ class Plan:
             return method, *(getattr(settings, key) for key in self.recipe.axes)
 
         seconds: dict[tuple[Any, ...], float | None] = {}
-        found = zip(finals, folder.find_all([each.settings for each in finals]), strict=True)
-        for each, run in sorted(found, key=lambda pair: pair[0].settings.seed):
+        known = zip(finals, folder.find_all([each.settings for each in finals]), strict=True)
+        for each, run in sorted(known, key=lambda pair: pair[0].settings.seed):
             summary = run.summary if run and not run.environment.get("shared") else None  # a shared GPU is slower
-            seconds.setdefault(get_key(*each[:2]), (summary or {}).get("seconds"))
+            seconds.setdefault(get_key(each.method, each.settings), (summary or {}).get("seconds"))
         planned = []
         for each in finals:
-            own = seconds[get_key(*each[:2])]
+            own = seconds[get_key(each.method, each.settings)]
             given = seconds.get(get_key(str(self.equal_time), each.settings))
             if own and given:
                 before = each.settings.to_dict()["epochs"]
@@ -121,7 +121,7 @@ class Plan:
             return {}, 0
         changes = self._get_tuning()
         held_out = changes["held_out"] if self.tune else None
-        choices = list_choices(self.recipe, method, runs, changes, held_out)
+        choices = Selection(self.recipe, runs, changes).list_choices(method, held_out)
         return (dict(choices[0].changes), len(choices[0].tried)) if choices else ({}, 0)
 
     def _get_methods(self) -> list[Method]:
@@ -135,7 +135,7 @@ class Plan:
         """Return the changes that tuning runs make to the recipe's settings."""
         tuning = {**self.recipe.tuning, **self.tuning_changes}
         if self.recipe.tuning:
-            replace(self.recipe, methods=tuple(self._get_methods()), equal_time=None).check_tuning(tuning)
+            self.recipe.check_tuning(tuning, self._get_methods())
         return {**self.changes, **tuning}
 
 
@@ -215,7 +215,7 @@ def check_same(
 
     Warn of a run that would continue from a checkpoint of other code. What is not known is taken to be the same.
     """
-    found: dict[tuple[Any, Any], str | None] = {}
+    data: dict[tuple[Any, Any], str | None] = {}
     other = [] if any_code else [run for _, run in known if run.code is not None and run.code != recipe.code]
     finished = [run for run in other if run.finished]
     if finished:
@@ -230,12 +230,12 @@ def check_same(
             text = f"{run.file} continues from a checkpoint of other code than {recipe.name} has now."
             warnings.warn(f"{text} To start anew, use effdeg-lab run --again.", RuntimeWarning, stacklevel=2)
     for settings, run in known:
-        if not run.finished:
+        key, made_with = (run.settings.get("data"), run.settings.get("pixels")), run.environment.get("data")
+        if not run.finished or made_with is None:
             continue
-        key = run.settings.get("data"), run.settings.get("pixels")
-        if "data" in run.environment and key not in found:
-            found[key] = settings.identify_data(folder)
-        if found.get(key) not in (None, run.environment.get("data")):
+        if key not in data:
+            data[key] = settings.identify_data(folder)
+        if data[key] not in (None, made_with):
             raise ValueError(
                 f"{run.file} was made with other data: give its data folder, another --runs folder, or delete it to "
                 "run it again."
@@ -276,7 +276,7 @@ def _describe(recipe: Recipe, ended: Ended) -> str:
 
 def _unique(planned: Iterable[Planned]) -> list[Planned]:
     """Keep only the first of runs with equal settings."""
-    found: dict[str, Planned] = {}
+    unique: dict[str, Planned] = {}
     for each in planned:
-        found.setdefault(each.settings.hash, each)
-    return list(found.values())
+        unique.setdefault(each.settings.hash, each)
+    return list(unique.values())

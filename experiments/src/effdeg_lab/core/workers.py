@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -35,7 +33,7 @@ from effdeg_lab.core.runs import (
     get_rank_and_size,
 )
 from effdeg_lab.core.settings import Settings
-from effdeg_lab.core.signals import catch_signals, list_stop_signals
+from effdeg_lab.core.signals import catch_signals, end_with_parent, list_stop_signals
 
 TICK = 1.0  # seconds between two checks of the runs; the end of a run is noticed at once
 GRACE = 20.0  # seconds that a run has to save when it is asked to stop; Slurm kills after 30
@@ -65,11 +63,12 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
     Several jobs are trained together; if one fails, that is recorded and the others continue. An error that ends all of
     them is recorded in their files and raised. SIGTERM and SIGHUP make runs save and raise :class:`StoppedError`.
     """
-    device, first = jobs[0].device, get_rank_and_size()[0] == 0
+    device, recorded = jobs[0].device, jobs if get_rank_and_size()[0] == 0 else ()
+    on_gpu = device.type == "cuda"
     with (
         catch_signals(*list_stop_signals()) as received,
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.cuda.device(device) if device.type == "cuda" else nullcontext(),
+        torch.random.fork_rng(devices=[device] if on_gpu else []),
+        torch.cuda.device(device) if on_gpu else nullcontext(),
         ExitStack() as stack,
     ):
         for job in jobs:
@@ -77,9 +76,8 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
             job.asked_to_stop = lambda asked=job.asked_to_stop: bool(received) or asked()  # type: ignore[misc]
         torch.manual_seed(jobs[0].settings.seed)
         try:
-            if first:
-                for job in jobs:
-                    job.claim()  # before loading anything: another process may be working on it
+            for job in recorded:
+                job.claim()  # before loading anything: another process may be working on it
             left = ""
             try:
                 if len(jobs) > 1 and recipe.run_stacked is not None:
@@ -88,17 +86,14 @@ def execute(recipe: Recipe, *jobs: Job) -> None:
                     recipe.run(jobs[0].settings, jobs[0])
             except SystemExit as error:
                 left = f" by sys.exit({error.code})"
-            for job in jobs if first else ():
-                if job.claimed:
-                    raise ValueError(
-                        f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary)."
-                    )
+            if any(job.claimed for job in recorded):
+                raise ValueError(f"{recipe.name} ended without a summary{left}: its run must call job.finish(summary).")
         except (BusyError, FinishedError, CannotStackError):
             raise
         except Exception as error:
             text = None if isinstance(error, StoppedError) else traceback.format_exc()
             after_finish = not any(job.claimed for job in jobs)  # otherwise the error is of those that are not finished
-            for job in jobs if first else ():
+            for job in recorded:
                 with suppress(OSError):  # raise the error itself, even if it cannot be recorded
                     if job.claimed:  # has not finished or failed before
                         job.fail(text)
@@ -118,9 +113,9 @@ class Workplace:
 
     def open(self, planned: Planned) -> tuple[Recipe, Job]:
         """Return the recipe and a new job."""
-        recipe, method, settings = find_recipe(self.recipe), planned.method, planned.settings
+        recipe, method = find_recipe(self.recipe), planned.method
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
-        return recipe, Job(settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
+        return recipe, Job(planned.settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
 
     def work(self, planned: Sequence[Planned], asked_to_stop: Callable[[], bool] = lambda: False) -> list[Ended]:
         """Carry out a run, or several together, in a process of their own.
@@ -136,10 +131,10 @@ class Workplace:
                 jobs[each] = job
             except Exception as error:
                 ended.append(_describe_end(each, error))
-        names = ", ".join(job.file.stem for job in jobs.values())
         for job in reversed(jobs.values()):
             _print_to(job.folder / "log.txt")
             if len(jobs) > 1:
+                names = ", ".join(job.file.stem for job in jobs.values())
                 print(f"trained together, with the log of the first: {names}")
         ending: Exception | None = None
         try:
@@ -260,7 +255,7 @@ def _serve(connection: Connection, place: Workplace, threads: int | None, decode
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Exit instead of dying from the signal: Python would warn of semaphores that libraries have not released.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    threading.Thread(target=_end_with_sweep, daemon=True).start()
+    end_with_parent(GRACE)
     if threads is not None:
         torch.set_num_threads(threads)
     if decoders is not None:
@@ -273,15 +268,6 @@ def _serve(connection: Connection, place: Workplace, threads: int | None, decode
             torch.cuda.empty_cache()
             if "torch._dynamo" in sys.modules:
                 torch.compiler.reset()  # otherwise many runs would exceed its limit of recompilations
-
-
-def _end_with_sweep() -> None:
-    sweep = multiprocessing.parent_process()
-    assert sweep is not None
-    sweep.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    os._exit(1)
 
 
 def _print_to(log: Path) -> None:

@@ -1,7 +1,6 @@
 """The lab's data sets, read from common layouts of files."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +19,7 @@ from effdeg_lab.data.image_sets import (
 from effdeg_lab.data.labeled import Labeled, make_labeled
 from effdeg_lab.data.layouts import LAYOUTS, find_layout
 from effdeg_lab.data.pacs import find_photos
-from effdeg_lab.data.shapes import find_cue_conflict
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing, require_folder
 
 __all__ = [
     "CIFAR10N",
@@ -39,19 +37,6 @@ __all__ = [
 ]
 
 Load = Callable[[], Labeled | ImageSet]
-
-
-def _find_cifar10(folder: Path, pixels: int | None) -> Load:
-    """Find CIFAR-10 and, for larger images, further test images whose shape and texture are of different classes."""
-    load_images = find_cifar10(folder)
-    if pixels is None:
-        return load_images
-    load_shapes = find_cue_conflict(folder, pixels)
-    return lambda: replace(load_images(), shifted=load_shapes())
-
-
-def _find_pacs(folder: Path, pixels: int | None) -> Load:
-    return find_photos(folder, pixels or 224)
 
 
 class Size(NamedTuple):
@@ -76,34 +61,24 @@ class DataSet(NamedTuple):
     size: Size | None = None  # None if it is not checked
 
 
-def _ignore_pixels(find: Callable[[Path], Load]) -> Callable[[Path, int | None], Load]:
-    return lambda folder, _: find(folder)
-
-
 _CIFAR10 = (
     "https://www.cs.toronto.edu/~kriz/cifar.html (unpacked in DIR), or "
     f"uoft-cs/cifar10 {HUB} (its files in DIR/cifar10)"
 )
 _CIFAR10N = f"{_CIFAR10}; people's labels in CIFAR-10_human.pt of https://github.com/UCSC-REAL/cifar-10-100n"
 _MNIST = f"ylecun/mnist {HUB} (its files in DIR/mnist)"
-_CIFAR10_SIZE = Size(50_000, 10_000, (3, 32, 32), 10)
+_PACS = "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"
+_TINY_IMAGENET = f"zh-plus/tiny-imagenet {HUB} (its files in DIR/tiny-imagenet)"
+_IMAGENET = f"https://image-net.org, or ILSVRC/imagenet-1k {HUB} (its files in DIR/imagenet)"
+_CIFAR10_SIZE, _DIGITS_SIZE = Size(50_000, 10_000, (3, 32, 32), 10), Size(797, 1_000, (64,), 10)
 DATA_SETS = {
-    "cifar10": DataSet(_find_cifar10, _CIFAR10, _CIFAR10_SIZE),
-    "pacs": DataSet(_find_pacs, "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"),
-    **{name: DataSet(_ignore_pixels(partial(find_cifar10n, name=name)), _CIFAR10N, _CIFAR10_SIZE) for name in CIFAR10N},
-    "mnist": DataSet(_ignore_pixels(find_mnist), _MNIST, Size(60_000, 10_000, (1, 28, 28), 10)),
-    "mnist-cifar": DataSet(
-        _ignore_pixels(find_mnist_cifar), f"{_MNIST}, and {_CIFAR10}", Size(10_000, 2_000, (3, 64, 32), 2)
-    ),
-    "tiny-imagenet": DataSet(
-        _ignore_pixels(find_tiny_imagenet),
-        f"zh-plus/tiny-imagenet {HUB} (its files in DIR/tiny-imagenet)",
-        Size(100_000, 10_000, (3, 64, 64), 200),
-    ),
-    "imagenet": DataSet(
-        _ignore_pixels(find_imagenet),
-        f"https://image-net.org, or ILSVRC/imagenet-1k {HUB} (its files in DIR/imagenet)",
-    ),
+    "cifar10": DataSet(find_cifar10, _CIFAR10, _CIFAR10_SIZE),
+    "pacs": DataSet(find_photos, _PACS),
+    **{name: DataSet(partial(find_cifar10n, name), _CIFAR10N, _CIFAR10_SIZE) for name in CIFAR10N},
+    "mnist": DataSet(find_mnist, _MNIST, Size(60_000, 10_000, (1, 28, 28), 10)),
+    "mnist-cifar": DataSet(find_mnist_cifar, f"{_MNIST}, and {_CIFAR10}", Size(10_000, 2_000, (3, 64, 32), 2)),
+    "tiny-imagenet": DataSet(find_tiny_imagenet, _TINY_IMAGENET, Size(100_000, 10_000, (3, 64, 64), 200)),
+    "imagenet": DataSet(find_imagenet, _IMAGENET),
 }
 """The data sets that are read from the data folder, by name."""
 MADE_UP = "made-up.txt"
@@ -113,12 +88,11 @@ MADE_UP = "made-up.txt"
 def load(name: str, folder: Path | None, pixels: int | None = None) -> Labeled | ImageSet:
     """Load a data set from the folder that holds the data sets.
 
-    Its name is ``digits``, which needs no folder; ``cifar10``, ``mnist``, ``mnist-cifar``, ``pacs`` or
-    ``tiny-imagenet``; ``cifar10n-worst``, ``cifar10n-aggregate`` or ``cifar10n-random1`` to ``3``, CIFAR-10 with human
-    labels; ``imagenet``, whose images stay in their files; or a file or folder in a known layout, by its path relative
-    to the current folder (if it has a slash or a suffix) or to the data folder. All but CIFAR-10 and MNIST, which are
-    already shuffled, come in a fixed random order, so that the first and the last examples are a fair sample. Data sets
-    with images of many sizes are decoded to ``pixels`` a side; others keep their size.
+    Its name is ``digits``, which needs no folder; one of :data:`DATA_SETS`, of which the images of ``imagenet`` stay in
+    their files; or a file or folder in a known layout, by its path relative to the current folder (if it has a slash or
+    a suffix) or to the data folder. All but CIFAR-10 and MNIST, which are already shuffled, come in a fixed random
+    order, so that the first and the last examples are a fair sample. Data sets with images of many sizes are decoded to
+    ``pixels`` a side; others keep their size.
     """
     return _find_or_explain(name, folder, pixels)()
 
@@ -129,7 +103,7 @@ load_shared = lru_cache(maxsize=1)(load)
 
 def get_size(name: str) -> Size | None:
     """Return the size of a published data set, without reading it; None if it is not known."""
-    return Size(797, 1_000, (64,), 10) if name == "digits" else DATA_SETS[name].size if name in DATA_SETS else None
+    return _DIGITS_SIZE if name == "digits" else DATA_SETS[name].size if name in DATA_SETS else None
 
 
 def check(name: str, folder: Path | None) -> None:
@@ -154,8 +128,7 @@ def _find(name: str, folder: Path | None, pixels: int | None = None) -> Load:
     path, known = Path(name), name in DATA_SETS
     hint = "" if known else f" {suggest(name, ['digits', *DATA_SETS])} Your own data set is {LAYOUTS}."
     if known or not (path.is_absolute() or (("/" in name or path.suffix) and path.exists())):
-        if folder is None:
-            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+        folder = require_folder(name, folder, hint)
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} should hold data={name!r} but is not a folder: give another --data DIR.")
         if known:
@@ -173,10 +146,10 @@ def _check_size(name: str, folder: Path, data: Labeled | ImageSet) -> Labeled | 
     expected = get_size(name)
     if expected is None or isinstance(data, ImageSet) or (folder / MADE_UP).exists():
         return data
-    found = Size(len(data.train_labels), len(data.test_labels), tuple(data.train_inputs.shape[1:]), data.classes)
-    if found != expected:
+    size = Size(len(data.train_labels), len(data.test_labels), tuple(data.train_inputs.shape[1:]), data.classes)
+    if size != expected:
         raise ValueError(
-            f"{name} in {folder} has {found}; expected {expected}. Download it again or, if these are other data, "
+            f"{name} in {folder} has {size}; expected {expected}. Download it again or, if these are other data, "
             "name their file or folder: --set data=PATH."
         )
     return data

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,72 +45,56 @@ def keep_bytes(
     file = folder / f"{name}.bytes"
     if (notes := _read_notes(file, verify=verify)) is not None:
         return file, notes
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / f"{name}.lock"):
-            notes = _read_notes(file, verify=verify)  # another process may have made it meanwhile
-            if notes is None:
-                if (free := shutil.disk_usage(folder).free) < size:
-                    raise OSError(f"only {free / 1e9:.3g} GB are free")
-                notes = _write(file, make)
+
+    @contextmanager
+    def explain() -> Iterator[None]:
+        """Explain the errors of the cache, not those of ``make``."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (None, errno.ENOSPC)
+            hint = f"It takes {size / 1e9:.3g} GB: free some space, or set" if full else "Set"
+            text = f"{what} cannot be kept in {folder}: {error.strerror or error}."
+            raise OSError(f"{text} {hint} EFFDEG_CACHE to another folder.") from error
+
+    with ExitStack() as stack:
+        with explain():
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(filelock.FileLock(folder / f"{name}.lock"))
+        if (notes := _read_notes(file, verify=verify)) is not None:  # another process made it meanwhile
             return file, notes
-    except _MakingError as failure:
-        raise failure.error from None
-    except OSError as error:
-        full = error.errno in (None, errno.ENOSPC)
-        hint = f"It takes {size / 1e9:.3g} GB: free some space, or set" if full else "Set"
-        raise OSError(
-            f"{what} cannot be kept in {folder}: {error.strerror or error}. {hint} EFFDEG_CACHE to another folder."
-        ) from error
-
-
-class _MakingError(Exception):
-    """The bytes could not be made, which has nothing to do with the cache."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def _make_parts(make: Callable[[Notes], Iterator[Buffer]], notes: Notes) -> Iterator[Buffer]:
-    try:
-        yield from make(notes)
-    except OSError as error:
-        raise _MakingError(error) from error
-
-
-def _write(file: Path, make: Callable[[Notes], Iterator[Buffer]]) -> Notes:
-    notes, found, partial = Notes(), hashlib.sha256(), file.with_suffix(".partial")
-    try:
-        # Not through a memory map, where a full disk would kill the process.
-        with partial.open("wb") as stream:
-            for part in _make_parts(make, notes):
-                stream.write(part)
-                found.update(part)
-            stream.flush()
-            os.fsync(stream.fileno())
-        content = io.BytesIO()
-        np.savez(content, __size__=partial.stat().st_size, __sha256__=found.hexdigest(), **notes)  # type: ignore[arg-type]
-        partial.replace(file)
-        write_atomically(file.with_suffix(".npz"), content.getvalue())
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    return notes
+        with explain():
+            if (free := shutil.disk_usage(folder).free) < size:
+                raise OSError(f"only {free / 1e9:.3g} GB are free")
+        notes, digest, partial = Notes(), hashlib.sha256(), file.with_suffix(".partial")
+        try:
+            with explain():
+                stream = stack.enter_context(partial.open("wb"))
+            for part in make(notes):
+                with explain():
+                    stream.write(part)  # not through a memory map, where a full disk would kill the process
+                digest.update(part)
+            with explain():
+                stream.flush()
+                os.fsync(stream.fileno())
+                content, facts = io.BytesIO(), {"__size__": stream.tell(), "__sha256__": digest.hexdigest()}
+                np.savez(content, **facts, **notes)  # type: ignore[arg-type]
+                partial.replace(file)
+                write_atomically(file.with_suffix(".npz"), content.getvalue())
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return file, notes
 
 
 def _read_notes(file: Path, *, verify: bool) -> Notes | None:
-    """Read the arrays of a file that is complete; None if it has to be made again."""
-    # Missing or damaged, it is made again.
+    """Read the arrays of a file that is complete; None if it is missing or damaged, and has to be made again."""
     with suppress(Exception), file.with_suffix(".npz").open("rb") as stream:
         with np.load(stream, allow_pickle=False) as stored:
             notes = dict(stored)
         size, digest = int(notes.pop("__size__")), str(notes.pop("__sha256__"))
-        if file.stat().st_size == size and (not verify or _hash(file) == digest):
-            return notes
+        with file.open("rb") as content:
+            whole = file.stat().st_size == size
+            if whole and (not verify or hashlib.file_digest(content, "sha256").hexdigest() == digest):
+                return notes
     return None
-
-
-def _hash(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

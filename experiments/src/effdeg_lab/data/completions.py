@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.sources import explain_missing
+from effdeg_lab.data.sources import explain_missing, require_folder
 
 SCAN = ("jump", "length", "around-right")
 """The splits of SCAN whose test commands combine known words in new ways, or are longer."""
@@ -40,12 +40,10 @@ def load_completions(name: str, folder: Path | None) -> Split:
         raise ValueError(f"data={name!r} is not a task. {suggest(name, TASKS)}")
     source, files, read = TASKS[name]
     with explain_missing(name, folder, source):
-        if folder is None:
-            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
-        missing = [str(folder / file) for file in files.values() if not (folder / file).is_file()]
-        if missing:
+        places = {split: require_folder(name, folder) / file for split, file in files.items()}
+        if missing := [file for file in places.values() if not file.is_file()]:
             raise FileNotFoundError(f"{name} was not found: expected {missing[0]}.")
-    return {split: _read(folder / file, read) for split, file in files.items()}
+    return {split: _read(file, read) for split, file in places.items()}
 
 
 def _read(file: Path, read: Callable[[Any], tuple[str, tuple[str, ...]]]) -> Completions:
@@ -76,16 +74,9 @@ def _read_scan(row: Any) -> tuple[str, tuple[str, ...]]:
 
 
 _Task = tuple[str, Mapping[str, str], Callable[[Any], tuple[str, tuple[str, ...]]]]
+_SPLITS = {"train": "train", "dev": "dev", "test": "test-seen", "unseen": "test-unseen"}
 TASKS: Mapping[str, _Task] = {
-    "webnlg": (
-        _WEBNLG,
-        {"train": "webnlg/train.jsonl", "dev": "webnlg/dev.jsonl"}
-        | {"test": "webnlg/test-seen.jsonl", "unseen": "webnlg/test-unseen.jsonl"},
-        _read_webnlg,
-    ),
-    **{
-        f"scan-{split}": (_SCAN, {part: f"scan/{split}-{part}.jsonl" for part in ("train", "test")}, _read_scan)
-        for split in SCAN
-    },
+    "webnlg": (_WEBNLG, {split: f"webnlg/{file}.jsonl" for split, file in _SPLITS.items()}, _read_webnlg),
+    **{f"scan-{kind}": (_SCAN, {s: f"scan/{kind}-{s}.jsonl" for s in ("train", "test")}, _read_scan) for kind in SCAN},
 }
 """Where a task is published, its files in the data folder by split, and how a row is read; by the task's name."""

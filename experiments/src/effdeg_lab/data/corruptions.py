@@ -35,7 +35,8 @@ def find_corrupted(folder: Path) -> Callable[[], Corrupted | None]:
             raise FileNotFoundError(f"{place} is incomplete: {', '.join(missing)} is missing.")
         return lambda: _read_archive(place)
     names = re.compile(rf"(?:{'|'.join(KINDS)})-([1-5])-.*\.parquet")
-    severities = sorted({found[1] for file in place.iterdir() if (found := names.fullmatch(file.name))})
+    matches = (names.fullmatch(file.name) for file in place.iterdir())
+    severities = sorted({match[1] for match in matches if match})
     if len(severities) != 1:
         raise ValueError(
             f"{place} should hold corrupted test images of CIFAR-10 but has those of severity "

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from effdeg_lab.core.signals import end_with_parent
 from effdeg_lab.data.image_files import StoredImages
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -90,13 +90,7 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
     """
 
     def __init__(
-        self,
-        images: StoredImages,
-        size: int,
-        *,
-        seed: int = 0,
-        least: float | None = None,
-        margin: float = _MARGIN,
+        self, images: StoredImages, size: int, *, seed: int = 0, least: float | None = None, margin: float = _MARGIN
     ) -> None:
         self.images, self.size = images, size
         self._seed, self._least, self._margin = seed, least, margin
@@ -110,11 +104,10 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
         while len(broken) < min(_MOST_IN_A_ROW, len(self)):
             try:
                 return self._read(epoch, index), int(self.images.labels[index]), broken
-            except UnidentifiedImageError:  # its message is about an object in memory
-                broken.append((self.images.describe(index), "it is in no known format"))
-                index = (index + 1) % len(self)
             except Exception as error:  # files can be broken in many ways
-                broken.append((self.images.describe(index), str(error) or type(error).__name__))
+                unknown = isinstance(error, UnidentifiedImageError)  # its message is about an object in memory
+                reason = "it is in no known format" if unknown else str(error) or type(error).__name__
+                broken.append((self.images.describe(index), reason))
                 index = (index + 1) % len(self)
         raise ValueError(f"{len(broken)} images in a row cannot be read; the first is {': '.join(broken[0])}.")
 
@@ -219,12 +212,4 @@ def _prepare_process(_: int) -> None:
     """Ignore Ctrl-C and SIGTERM, which terminals and schedulers send to all processes; end with the parent instead."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # torch's own watchdog watches the fork server, which lives as long as this process.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    end_with_parent()  # torch's own watchdog watches the fork server, which lives as long as this process

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +18,7 @@ _IMAGES = (".jpeg", ".jpg", ".png", ".webp")
 _CLASSES = 1000
 _COLUMNS = ("image", "img")
 _ROWS = 256  # rows of a table to read at a time
-# Both of the paper's recipes scale pixels to [-1, 1].
-_SCALE: Scale = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+_SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]
 _STATED = (
     "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
     "train-*.parquet and val*-*.parquet"
@@ -45,6 +44,14 @@ class StoredImages:
         places, rows = (None if each is None else each[chosen] for each in (self.places, self.rows))
         return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places, rows=rows)
 
+    def list_names(self) -> list[str]:
+        """Return the names as text."""
+        return [os.fsdecode(name) for name in self.names]
+
+    def relabel(self, labels: Sequence[int]) -> "StoredImages":
+        """Return the images with other labels."""
+        return replace(self, labels=np.array(labels, dtype=np.int64))
+
     def read(self, index: int) -> bytes:
         """Return the bytes of an image."""
         if self.places is None:
@@ -66,9 +73,15 @@ class StoredImages:
 
     def hash(self) -> str:
         """Return a hash of the names and labels, in order."""
-        found = hashlib.sha256("\n".join(map(os.fsdecode, self.names)).encode("utf-8", "surrogateescape"))
-        found.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
-        return found.hexdigest()
+        digest = hashlib.sha256("\n".join(self.list_names()).encode("utf-8", "surrogateescape"))
+        digest.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
+        return digest.hexdigest()
+
+    def identify(self) -> list[object]:
+        """Return a part of a cache key that changes when one of the images is replaced."""
+        if self.places is None:
+            return [*identify_files(map(self._locate, range(len(self))))]
+        return [*identify_files(self.shards or self.files), hashlib.sha256(self.places.tobytes()).hexdigest()]
 
     def _locate(self, index: int) -> Path:
         return self.files[0] / os.fsdecode(self.names[index])
@@ -86,19 +99,19 @@ class ImageSet:
 
     def list_gaps(self) -> list[str]:
         """Describe what ImageNet has and this set lacks, as after an incomplete download: classes, or their tests."""
-        tested, found = len(np.unique(self.test.labels)), list[str]()
+        tested, gaps = len(np.unique(self.test.labels)), list[str]()
         if self.classes != _CLASSES:
-            found.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
+            gaps.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
         if tested < self.classes:
-            found.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
-        return found
+            gaps.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
+        return gaps
 
     def fingerprint(self) -> str:
         """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
         return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
 
 
-def find_imagenet(folder: Path) -> Callable[[], ImageSet]:
+def find_imagenet(folder: Path, _: int | None = None) -> Callable[[], ImageSet]:
     """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
     places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
     for place in places:
@@ -118,12 +131,12 @@ def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, 
         return lambda: _read_folders(place / "train", place / "val", table if flat else None)
     tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
     if all(tars):
-        return lambda: (_read_tars(tars[0]), _read_tars(tars[1]))
+        return lambda: (_index_tars(tars[0]), _index_tars(tars[1]))
     tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
     if not tests or not any(place.glob("train-*.parquet")):
         return None
     train, test = find_shards(place, "train"), find_shards(place, tests[0])
-    return lambda: (_read_tables(train), _read_tables(test))
+    return lambda: (store_tables(train), store_tables(test))
 
 
 def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
@@ -131,11 +144,11 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
     if not len(train) or not len(test):
         raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
     classes = int(train.labels.max()) + 1
-    if len(found := np.unique(train.labels)) < 2:
+    if len(labels := np.unique(train.labels)) < 2:
         raise ValueError(f"{place}: all training images are of one class; expected at least two.")
-    if found[0] < 0 or len(found) < classes:
+    if labels[0] < 0 or len(labels) < classes:
         raise ValueError(
-            f"{place}: the {len(found)} training labels go from {found[0]} to {found[-1]}; expected consecutive "
+            f"{place}: the {len(labels)} training labels go from {labels[0]} to {labels[-1]}; expected consecutive "
             "numbers from 0."
         )
     if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
@@ -149,29 +162,26 @@ def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
 
 
 def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
-    classes = _list_classes(train)
+    classes = {name: label for label, name in enumerate(_list_classes(train))}
+    stored = store_folders(train, classes)
+    present = {*stored.labels.tolist()}
+    if empty := [name for name, label in classes.items() if label not in present]:
+        raise ValueError(f"{train / empty[0]} has no images ({', '.join(_IMAGES)}): remove it, or download them again.")
     if table is None:
-        return _list_folders(train, classes, trains=True), _list_folders(val, classes)
+        if unknown := {*_list_classes(val)} - {*classes}:
+            raise ValueError(f"{val / min(unknown)} is the folder of a class that is not in training.")
+        return stored, store_folders(val, classes)
     with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
         known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
         names = list_images(val)
-        labels = [classes.index(known[Path(name).stem]) for name in names]
-    return _list_folders(train, classes, trains=True), _store(val, names, labels)
+        labels = [list(classes).index(known[Path(name).stem]) for name in names]
+    return stored, _store(val, names, labels)
 
 
-def _list_folders(folder: Path, classes: Sequence[str], *, trains: bool = False) -> StoredImages:
-    names, labels = list[str](), list[int]()
-    if unknown := {*_list_classes(folder)} - {*classes}:
-        raise ValueError(f"{folder / min(unknown)} is the folder of a class that is not in training.")
-    for label, name in enumerate(classes):
-        found = list_images(folder / name) if (folder / name).is_dir() else []
-        if trains and not found:
-            raise ValueError(
-                f"{folder / name} has no images ({', '.join(_IMAGES)}): remove it, or download them again."
-            )
-        names += [f"{name}/{each}" for each in found]
-        labels += [label] * len(found)
-    return _store(folder, names, labels)
+def store_folders(root: Path, labels: Mapping[str, int]) -> StoredImages:
+    """Return the images in the folders of classes, which have these labels, folder by folder."""
+    images = [(f"{folder}/{name}", label) for folder, label in labels.items() for name in list_images(root / folder)]
+    return _store(root, [name for name, _ in images], [label for _, label in images])
 
 
 def _list_classes(folder: Path) -> list[str]:
@@ -180,7 +190,9 @@ def _list_classes(folder: Path) -> list[str]:
 
 
 def list_images(folder: Path) -> list[str]:
-    """List the names of the images in a folder, without hidden files, such as macOS's ``._NAME``."""
+    """List the names of the images in a folder, if it exists, without hidden files, such as macOS's ``._NAME``."""
+    if not folder.is_dir():
+        return []
     with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
         names = (each.name for each in entries)
         return sorted(name for name in names if name.lower().endswith(_IMAGES) and not name.startswith("."))
@@ -195,17 +207,14 @@ def _encode(names: Sequence[str]) -> Array:
     return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
 
 
-def _read_tars(files: Sequence[Path]) -> StoredImages:
+def _index_tars(files: Sequence[Path]) -> StoredImages:
     """Index the images in tars; cached, because it reads every header."""
 
     def make(notes: Notes) -> Iterator[Buffer]:
-        names, places, labels = list[str](), list[tuple[int, int, int]](), list[int]()
-        for number, file in enumerate(files):
-            for name, start, size, label in _index_tar(file):
-                names.append(name)
-                places.append((number, start, size))
-                labels.append(label)
-        notes |= {"names": _encode(names), "labels": np.array(labels), "places": np.array(places, dtype=np.int64)}
+        rows = [(number, *row) for number, file in enumerate(files) for row in _index_tar(file)]
+        places = np.array([(number, start, size) for number, _, start, size, _ in rows], dtype=np.int64)
+        names, labels = [row[1] for row in rows], np.array([row[4] for row in rows])
+        notes |= {"names": _encode(names), "labels": labels, "places": places}
         yield b""
 
     _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
@@ -243,13 +252,18 @@ def _parse_label(name: str, content: bytes) -> int:
         raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
 
 
-def _read_tables(files: Sequence[Path]) -> StoredImages:
-    """Unpack the images of Parquet shards into the cache: a shard cannot be read one image at a time."""
+def store_tables(
+    files: Sequence[Path], what: str = "a Parquet file of images", *, labeled: bool = True
+) -> StoredImages:
+    """Unpack the images of Parquet shards into the cache: a shard cannot be read one image at a time.
+
+    Images without a column of labels have the label 0; ``what`` names the shards in errors.
+    """
 
     def make(notes: Notes) -> Iterator[Buffer]:
         names, labels, sizes = list[str](), list[int](), list[int]()
         for file in files:
-            for content, name, label in read_rows(file):
+            for content, name, label in read_rows(file, what, labeled):
                 names.append(name)
                 labels.append(label)
                 sizes.append(len(content))
@@ -259,23 +273,27 @@ def _read_tables(files: Sequence[Path]) -> StoredImages:
         notes |= {"names": _encode(names), "labels": np.array(labels, dtype=np.int64), "places": places}
 
     size = sum(file.stat().st_size for file in files)
-    file, notes = keep_bytes(["unpacked", identify_files(files)], f"the images of {files[0].parent}", make, size=size)
+    key = ["unpacked", identify_files(files), *([] if labeled else ["without labels"])]
+    file, notes = keep_bytes(key, f"the images of {files[0].parent}", make, size=size)
     counts = [pq.ParquetFile(each).metadata.num_rows for each in files]
     rows = np.column_stack([np.repeat(np.arange(len(files)), counts), np.concatenate([*map(np.arange, counts)])])
     return StoredImages((file,), notes["names"], notes["labels"], notes["places"], tuple(files), rows)
 
 
-def read_rows(file: Path) -> Iterator[tuple[bytes, str, int]]:
+def read_rows(file: Path, what: str, labeled: bool) -> Iterator[tuple[bytes, str, int]]:
     """Yield the bytes, the name and the label of every image in a Parquet file as on the Hugging Face hub."""
-    with explain_errors(file, "a Parquet file of images"):
+    with explain_errors(file, what):
         table = pq.ParquetFile(file)
         names = table.schema_arrow.names
         column = next((name for name in _COLUMNS if name in names), None)
-        if column is None or "label" not in names:
-            raise ValueError(f"it has the columns {', '.join(names)}; expected image (or img) and label.")
+        if column is None or (labeled and "label" not in names):
+            expected = f"image (or img){' and label' if labeled else ''}"
+            raise ValueError(f"it has the columns {', '.join(names)}; expected {expected}.")
         row = 0
-        for batch in table.iter_batches(_ROWS, columns=[column, "label"]):
-            for cell, label in zip(batch.column(column).to_pylist(), batch.column("label").to_pylist(), strict=True):
+        for batch in table.iter_batches(_ROWS, columns=[column, *(["label"] if labeled else [])]):
+            cells = batch.column(column).to_pylist()
+            labels = batch.column("label").to_pylist() if labeled else [0] * len(cells)
+            for cell, label in zip(cells, labels, strict=True):
                 if cell is None or label is None:
                     raise ValueError(f"row {row} has no image or no label.")
                 # An empty image is broken, and reported when it is decoded.

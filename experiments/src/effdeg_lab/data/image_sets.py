@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from effdeg_lab.data.corruptions import find_corrupted
-from effdeg_lab.data.images import Crop, Images, read_by_path
+from effdeg_lab.data.image_files import store_tables
+from effdeg_lab.data.images import Crop, Images
 from effdeg_lab.data.labeled import Labeled, make_labeled
 from effdeg_lab.data.layouts import (
     Array,
@@ -40,10 +41,47 @@ CIFAR10N = {
 """The label sets of CIFAR-10N, by their keys in its authors' file."""
 
 
-def find_cifar10(folder: Path) -> LoadLabeled:
-    """Find CIFAR-10 in the data folder, and corrupted test images if there are any."""
+CUE_CONFLICT = {"airplane": 0, "car": 1, "bird": 2, "cat": 3, "dog": 5, "boat": 8, "truck": 9}
+"""The classes of CIFAR-10 for which there are images of conflicting cues; boats count as ships."""
+
+
+def find_cifar10(folder: Path, pixels: int | None = None) -> LoadLabeled:
+    """Find CIFAR-10 in the data folder, and further test images if there are any.
+
+    These are corrupted, or for larger images have the shape and the texture of different classes.
+    """
     load_images, load_corrupted = _find_cifar10(folder), find_corrupted(folder)
-    return lambda: replace(load_images(), corrupted=load_corrupted())
+    load_shapes = _find_cue_conflict(folder / "shapes", pixels)
+    return lambda: replace(load_images(), corrupted=load_corrupted(), shifted=load_shapes())
+
+
+def _find_cue_conflict(place: Path, pixels: int | None) -> Callable[[], dict[str, tuple[Tensor, Tensor]]]:
+    """Find ``cue-conflict-*.parquet`` (Geirhos et al., 2019); without that folder, or ``pixels``, nothing is loaded.
+
+    Each image has its ``path``, ``SHAPE/SHAPE1-TEXTURE2.png``. Images are labeled by shape. Images whose shape is not a
+    class of CIFAR-10, or whose texture has the same class, are left out.
+    """
+    files = find_shards(place, "cue-conflict") if pixels and place.is_dir() else []
+
+    def get_label(path: str) -> int | None:
+        shape, name = path.split("/")
+        texture = Path(name.split("-")[1]).stem.rstrip("0123456789")
+        return CUE_CONFLICT.get(shape) if shape != texture else None
+
+    return lambda: _decode_by_path("cue conflict", files, "images of conflicting cues", get_label, pixels or 0)
+
+
+def _decode_by_path(
+    name: str, files: list[Path], what: str, get_label: Callable[[str], int | None], pixels: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return a test set of the images in Parquet shards whose path has a label; none without such images."""
+    if not files:
+        return {}
+    stored = store_tables(files, what, labeled=False)
+    labels = list(map(get_label, stored.list_names()))
+    chosen = [place for place, label in enumerate(labels) if label is not None]
+    images = stored[np.array(chosen, dtype=np.int64)].relabel([label for label in labels if label is not None])
+    return {name: Images(images, Crop(pixels), name).decode_once()} if chosen else {}
 
 
 def _find_cifar10(folder: Path) -> LoadLabeled:
@@ -54,7 +92,7 @@ def _find_cifar10(folder: Path) -> LoadLabeled:
     return _find("cifar10", places, names, {"": _read_pickle, ".bin": _read_binary}, scale)
 
 
-def find_cifar10n(folder: Path, name: str) -> LoadLabeled:
+def find_cifar10n(name: str, folder: Path, _: int | None = None) -> LoadLabeled:
     """Find CIFAR-10 and a set of human labels for its training images (CIFAR-10N; Wei et al., 2022).
 
     The labels are in ``cifar10n`` or the folder itself: in ``CIFAR-10_human.pt``, as published, or in ``cifar10n.npz``,
@@ -78,14 +116,14 @@ def find_cifar10n(folder: Path, name: str) -> LoadLabeled:
     return load
 
 
-def find_mnist(folder: Path) -> LoadLabeled:
+def find_mnist(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find MNIST in the data folder: in ``mnist``, ``MNIST/raw`` (torchvision's) or the folder itself."""
     names = ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte"]
     places = [folder / place for place in ("mnist", "MNIST/raw", "")]
     return _find("mnist", places, names, {"": _read_mnist, ".gz": _read_mnist}, ((0.1307,), (0.3081,)))
 
 
-def find_tiny_imagenet(folder: Path) -> LoadLabeled:
+def find_tiny_imagenet(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find Tiny-ImageNet, 100,000 images of 64 pixels in 200 classes, tested on its 10,000 validation images.
 
     It is in ``tiny-imagenet`` or ``tiny``, as on the Hugging Face hub: ``train-*.parquet``, and ``val-*.parquet`` or
@@ -123,21 +161,19 @@ def _find_val5(folder: Path, names: Path) -> Callable[[int], dict[str, tuple[Ten
     def load(pixels: int) -> dict[str, tuple[Tensor, Tensor]]:
         if not files:
             return {}
-        # Imported late: it imports the layouts of this package.
         with explain_errors(names, "a table of numbers and WordNet ids"):
             rows = [line.split("\t") for line in names.read_text(encoding="utf-8").splitlines()]
             numbers = {wnid: int(number) for number, wnid, *_ in rows}
-        images = read_by_path(files, "a Parquet file of ImageNet's validation images")
-        found = {path: image for path, image in images.items() if path.split("/")[0] in numbers}
-        if not found:
+        what = "a Parquet file of ImageNet's validation images"
+        images = _decode_by_path("val5", files, what, lambda path: numbers.get(path.split("/")[0]), pixels)
+        if not images:
             raise ValueError(f"{folder} has no images of the classes in {names}: expected paths {rows[0][1]}/FILE, ….")
-        labels = torch.tensor([numbers[path.split("/")[0]] for path in found])
-        return {"val5": (Images([*found.values()], Crop(pixels), "val5").decode_once(), labels)}
+        return images
 
     return load
 
 
-def find_mnist_cifar(folder: Path) -> LoadLabeled:
+def find_mnist_cifar(folder: Path, _: int | None = None) -> LoadLabeled:
     """Find the parts of MNIST–CIFAR (Shah et al., 2020): a digit zero above an automobile, or a one above a truck.
 
     The paper does not say how it combines them, but its accuracies are multiples of 1/2000. Here all automobiles and

@@ -2,21 +2,18 @@
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
-from effdeg_lab.data.layouts import explain_errors
+from effdeg_lab.data.cache import Buffer, Notes, keep_bytes
+from effdeg_lab.data.image_files import StoredImages
 
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -53,64 +50,52 @@ class Crop:
 
 
 class Images(Dataset[Tensor]):
-    """Images in files, or the bytes of files, decoded on access."""
+    """Images in files, decoded on access; the name is that of the set, for errors."""
 
-    def __init__(self, sources: Sequence[Path | bytes], crop: Crop, name: str) -> None:
-        self.sources, self.crop, self.name = sources, crop, name
+    def __init__(self, stored: StoredImages, crop: Crop, name: str) -> None:
+        self.stored, self.crop, self.name = stored, crop, name
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.stored)
 
     def __getitem__(self, index: int) -> Tensor:
-        source = self.sources[index]
         try:
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            with Image.open(io.BytesIO(self.stored.read(index))) as image:
                 return self.crop(image)
         except OSError as error:
-            where = f"image {index} of {self.name}" if isinstance(source, bytes) else source
-            raise ValueError(f"{where} cannot be read as an image: {error}") from error
+            raise ValueError(f"{self.stored.describe(index)} cannot be read as an image: {error}") from error
+
+    def take(self, places: Sequence[int] | np.ndarray) -> "Images":
+        """Return some of the images."""
+        return Images(self.stored[np.asarray(places)], self.crop, self.name)
 
     def decode(self) -> Tensor:
         """Return all images, N × 3 × size × size, decoded in as many threads as there are cores."""
-        found = torch.empty(len(self), 3, self.crop.size, self.crop.size, dtype=torch.uint8)
+        decoded = torch.empty(len(self), 3, self.crop.size, self.crop.size, dtype=torch.uint8)
         with ThreadPoolExecutor() as threads:  # Pillow releases Python's lock
             for index, image in enumerate(threads.map(self.__getitem__, range(len(self)))):
-                found[index] = image
-        return found
+                decoded[index] = image
+        return decoded
 
-    def decode_once(self) -> Tensor:
-        """Return all images as :meth:`decode` does, and keep them in the cache, from which they are read next time."""
+    def decode_once(self) -> tuple[Tensor, Tensor]:
+        """Return all images as :meth:`decode` does, kept in the cache for the next time, and their labels."""
 
         def make(_: Notes) -> Iterator[Buffer]:
             yield self.decode().numpy().data
 
         shape = (len(self), 3, self.crop.size, self.crop.size)
-        key = ["decoded", asdict(self.crop), [*map(_identify, self.sources)]]
+        key = ["decoded", asdict(self.crop), self.stored.identify()]
         file, _ = keep_bytes(key, f"the images of {self.name}", make, size=math.prod(shape), verify=True)
         # Copy on write: torch warns about a read-only map.
-        return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+        return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape)), torch.from_numpy(self.stored.labels)
 
 
 class KeptImages(Images):
     """Images that are decoded once, for code that reads them again and again."""
 
     def __init__(self, images: Images) -> None:
-        super().__init__(images.sources, images.crop, images.name)
+        super().__init__(images.stored, images.crop, images.name)
         self._kept = images.decode()
 
     def __getitem__(self, index: int) -> Tensor:
         return self._kept[index]
-
-
-def _identify(source: Path | bytes) -> object:
-    return sha256(source).hexdigest() if isinstance(source, bytes) else identify_files([source])
-
-
-def read_by_path(files: Iterable[Path], what: str) -> dict[str, bytes]:
-    """Return the bytes of the images in Parquet shards by their ``path``; ``what`` names the shards in errors."""
-    found = dict[str, bytes]()
-    for file in files:
-        with explain_errors(file, what):
-            cells = pq.read_table(file).column("image").to_pylist()
-            found |= {cell["path"]: cell["bytes"] for cell in cells}
-    return found

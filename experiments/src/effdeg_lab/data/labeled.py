@@ -32,13 +32,13 @@ class Labeled:
 
     def fingerprint(self) -> str:
         """Return a short hash of all examples and labels, in order, except corrupted and shifted ones."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         tensors = (self.train_inputs, self.train_labels, self.test_inputs, self.test_labels)
         truth = () if self.true_labels is None else (self.true_labels,)
         for tensor in (*tensors, *self.further_tests.values(), *truth):
-            found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-            found.update(tensor.cpu().contiguous().numpy().data)  # no copy, which may not fit into memory
-        return found.hexdigest()[:16]
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)  # no copy, which may not fit into memory
+        return digest.hexdigest()[:16]
 
     def shuffle(self) -> "Labeled":
         """Return the data set with its training examples in a fixed random order."""

@@ -78,8 +78,8 @@ def read_tables(files: Sequence[Path]) -> Arrays:
         notes["inputs"], notes["labels"] = read_all(_read_table, files)
         yield b""
 
+    size = sum(file.stat().st_size for file in files)
     try:
-        size = sum(file.stat().st_size for file in files)
         _, notes = keep_bytes(["decoded", identify_files(files)], f"the examples of {files[0].parent}", make, size=size)
     except OSError:
         return read_all(_read_table, files)

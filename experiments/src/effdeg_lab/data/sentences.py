@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_missing, require_folder
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,10 @@ def load_task(name: str, folder: Path | None) -> TextTask:
         raise ValueError(f"data={name!r} is not a task. {suggest(name, LAYOUTS)}")
     layout = LAYOUTS[name]
     with explain_missing(name, folder, f"nyu-mll/glue {HUB} (a folder of DIR/glue for each task)"):
-        if folder is None:
-            raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.")
-        train, dev = _read_splits(name, layout, folder)
+        train, dev = _read_splits(name, layout, require_folder(name, folder))
     classes = len(layout.labels)
-    for split, found in (("train", train), ("dev", dev)):
-        _check(f"{name}: {split}", found, classes)
+    for split, sentences in (("train", train), ("dev", dev)):
+        _check(f"{name}: {split}", sentences, classes)
     return TextTask(train, dev, classes, layout.metric)
 
 
@@ -128,15 +126,15 @@ def _make(texts: Sequence[Sequence[str]], labels: Sequence[int]) -> Sentences:
     return Sentences(tuple(texts[0]), tuple(texts[1]) if len(texts) > 1 else None, tuple(labels))
 
 
-def _check(what: str, found: Sentences, classes: int) -> None:
-    if not len(found):
+def _check(what: str, sentences: Sentences, classes: int) -> None:
+    if not len(sentences):
         raise ValueError(f"{what} has no examples.")
-    for column in (found.first, found.second or found.first):
+    for column in (sentences.first, sentences.second or sentences.first):
         if empty := [place for place, text in enumerate(column) if not (isinstance(text, str) and text.strip())]:
             raise ValueError(f"{what}: the sentence of example {empty[0]} is empty or not a text.")
     # Numbers such as 1.0 would be targets of a different loss.
-    if unknown := [label for label in found.labels if type(label) is not int or label not in range(classes)]:
+    if unknown := [label for label in sentences.labels if type(label) is not int or label not in range(classes)]:
         hint = " The test sets of GLUE have -1, as their labels are hidden." if unknown[0] == -1 else ""
         raise ValueError(f"{what}: the label {unknown[0]!r} is not one of 0 to {classes - 1}.{hint}")
-    if len({*found.labels}) == 1:
-        raise ValueError(f"{what}: all labels are {found.labels[0]}; expected examples of {classes} classes.")
+    if len({*sentences.labels}) == 1:
+        raise ValueError(f"{what}: all labels are {sentences.labels[0]}; expected examples of {classes} classes.")

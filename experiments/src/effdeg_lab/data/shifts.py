@@ -3,7 +3,7 @@
 Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.image_files import list_images, read_rows
+from effdeg_lab.data.image_files import StoredImages, store_folders, store_tables
 from effdeg_lab.data.images import Crop, Images
 from effdeg_lab.data.layouts import Scale, find_shards
 
@@ -67,8 +67,7 @@ class TestSet:
     def take(self, count: int) -> "TestSet":
         """Return a part of the images, evenly spaced, so that all classes are covered alike."""
         places = torch.linspace(0, len(self) - 1, min(count, len(self)), dtype=torch.float64).round().long()
-        images = Images([self.images.sources[place] for place in places.tolist()], self.images.crop, self.name)
-        return replace(self, images=images, labels=self.labels[places])
+        return replace(self, images=self.images.take(places.numpy()), labels=self.labels[places])
 
 
 @dataclass(frozen=True)
@@ -116,16 +115,17 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
     shards = [file for each in splits if any(tables.glob(f"{each}-*.parquet")) for file in find_shards(tables, each)]
     if root is None and not shards:
         raise FileNotFoundError(f"{name} was not found: expected {' or '.join(map(str, places))}.")
-    found = _read_folders(name, root, members) if root else _read_shards(shards)
-    labels = torch.tensor([label for _, label in found])
+    stored = _store_folders(name, root, members) if root else store_tables(shards)
+    labels = torch.from_numpy(stored.labels)
+    if wrong := [label for label in labels.tolist() if label not in range(len(members))]:
+        raise ValueError(f"{tables} has the label {wrong[0]}; expected numbers from 0 to 999.")
     if missing := sorted({*range(len(members))} - {*labels.tolist()}):
         names = [[*members][label] for label in missing[:3]]
         raise FileNotFoundError(
             f"{root or tables} has no images of {len(missing)} of the {len(members)} classes of {name}: "
             f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
         )
-    images = Images([source for source, _ in found], crop, name)
-    return TestSet(name, images, labels, tuple(members.values()))
+    return TestSet(name, Images(stored, crop, name), labels, tuple(members.values()))
 
 
 def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
@@ -136,28 +136,22 @@ def find_shifts(folder: Path, crop: Crop) -> dict[str, TestSet]:
 
 def _find_members(layout: _Layout) -> dict[str, tuple[int, ...]]:
     """Return the classes of ImageNet that count as each folder of a set, in the order of the folders' names."""
-    found = dict[str, tuple[int, ...]]()
+    members = dict[str, tuple[int, ...]]()
     for number, each in enumerate(read_classes()):
         if folder := layout.get_folder(each):
-            found[folder] = (*found.get(folder, ()), number)
-    return dict(sorted(found.items()))
+            members[folder] = (*members.get(folder, ()), number)
+    return dict(sorted(members.items()))
 
 
-def _read_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]]) -> list[tuple[Path | bytes, int]]:
+def _store_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]]) -> StoredImages:
     labels = {folder: label for label, folder in enumerate(members)}
     if name == "imagenet-v2":  # by number, where 10 does not come before 2
         labels |= {str(label): label for label in range(len(members))}
-    folders = sorted(each for each in root.iterdir() if each.is_dir())
-    if name != "objectnet" and (unknown := [each for each in folders if each.name not in labels]):
-        raise ValueError(f"{unknown[0]} is not a class of {name}: expected folders such as {', '.join([*labels][:3])}.")
-    return [(each / file, labels[each.name]) for each in folders if each.name in labels for file in list_images(each)]
-
-
-def _read_shards(files: Sequence[Path]) -> list[tuple[Path | bytes, int]]:
-    found: list[tuple[Path | bytes, int]] = [(image, label) for file in files for image, _, label in read_rows(file)]
-    if wrong := [label for _, label in found if label not in range(len(read_classes()))]:
-        raise ValueError(f"{files[0].parent} has the label {wrong[0]}; expected numbers from 0 to 999.")
-    return found
+    folders = sorted(each.name for each in root.iterdir() if each.is_dir())
+    if name != "objectnet" and (unknown := [folder for folder in folders if folder not in labels]):
+        expected = ", ".join([*labels][:3])
+        raise ValueError(f"{root / unknown[0]} is not a class of {name}: expected folders such as {expected}.")
+    return store_folders(root, {folder: labels[folder] for folder in folders if folder in labels})
 
 
 @torch.no_grad()

@@ -19,3 +19,10 @@ def explain_missing(name: str, folder: Path | None, source: str = "") -> Iterato
                 error.add_note(f"{name} is published: {source}. Nothing is downloaded for you; DIR is --data.")
             error.add_note("To try the recipe without these files, on tiny made-up ones: --smoke")
         raise
+
+
+def require_folder(name: str, folder: Path | None, hint: str = "") -> Path:
+    """Return the folder that holds a data set; raise if none was given."""
+    if folder is None:
+        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+    return folder

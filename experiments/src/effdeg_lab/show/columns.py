@@ -20,7 +20,7 @@ ROUGH = "Times on a CPU are rough: other work on it slows some runs more than ot
 
 def tested_on(results: Results) -> str:
     """Return which examples accuracies are on: ``test``, or ``held-out`` training examples."""
-    held_out = any(run.settings.get("held_out") for each in results.methods for run in each.runs)
+    held_out = any(run.settings.get("held_out") for run in results.runs)
     return "held-out" if held_out else "test"
 
 
@@ -61,11 +61,11 @@ def format_difference(difference: Difference | None, factor: float = 100) -> str
     return f"{factor * difference.value:+.2f} ({low:+.2f} to {high:+.2f}){'' if low <= 0 <= high else '*'}"
 
 
-def format_degree(found: tuple[float, float] | None) -> str:
+def format_degree(degree: tuple[float, float] | None) -> str:
     """Write an effective degree with its standard error, to two decimals or more if the error needs them."""
-    if found is None:
+    if degree is None:
         return NOTHING
-    value, error = found
+    value, error = degree
     smallest = error or abs(value) / 10
     decimals = max(2, math.ceil(-math.log10(smallest))) if smallest else 2
     return f"{value:.{decimals}f} ± {error:.{decimals}f}" if decimals <= 6 else f"{value:.3g} ± {error:.1g}"
@@ -115,11 +115,11 @@ def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, lis
 
 def list_notes(results: Results) -> list[str]:
     """Return the notes of a table of accuracies."""
-    found = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
+    notes = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
     if "measure_paths" in results.scale and any(map(read_degree, results.methods)):
         measured = "{measure_paths} paths × {measure_nodes} nodes".format(**results.scale)
-        found.append(f"ED: of {tested_on(results)} examples, at the end of training, {measured}.")
-    return found + results.failures
+        notes.append(f"ED: of {tested_on(results)} examples, at the end of training, {measured}.")
+    return notes + results.failures
 
 
 def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:

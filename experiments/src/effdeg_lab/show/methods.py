@@ -143,10 +143,10 @@ def list_all_scores(results: Results) -> list[Table]:
     """Return the scores of probabilities and on corrupted images, also at equal time if those differ."""
     title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
     tables, at = list_scores(title, results.done), results.equal_time
-    if at is not None and any(epochs != results.epochs for _, epochs in at.found.values()):
+    if at is not None and any(epochs != results.epochs for _, epochs in at.reached.values()):
         title = f"Probabilities and shifts at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
-        found = [at.found[each.method.name][0] for each in results.methods if each.method.name in at.found]
-        tables += list_scores(title, found)
+        methods = [at.reached[each.method.name][0] for each in results.methods if each.method.name in at.reached]
+        tables += list_scores(title, methods)
     return tables
 
 
@@ -186,14 +186,14 @@ def _list_times(results: Results) -> Table:
     if at is not None:
         title += f", and at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
         notes.append("At equal time: the longest of a method's finished runs that took 80 to 105% of that time.")
-        found = [at.found.get(each.method.name) for each in methods]
-        reached = [pair and pair[0].spread() for pair in found]
+        timed = [at.reached.get(each.method.name) for each in methods]
+        reached = [pair and pair[0].spread() for pair in timed]
         took = {name: f"took {format_duration(each.time())}" for name, each in at.longer.items()}
         absent = [took.get(each.method.name, "not run") for each in methods]
         columns["at equal time, %"] = list(map(format_points, reached, absent))
-        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in found]
+        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in timed]
         steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
-        missing = [step for name, step in steps.items() if name not in at.found]
+        missing = [step for name, step in steps.items() if name not in at.reached]
         # No method is the best as long as a cheaper one was not run at equal time.
         if not rough and min(missing, default=math.inf) >= steps[at.reference.name]:
             bold = bold_largest(reached, 5)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.show.columns import make_table
 from effdeg_lab.show.figures import Style, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 
@@ -72,8 +73,7 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
         columns[measure.title] = [_format(measure, each, compared) for each in methods]
     if _VAL5.title in columns:
         notes.append("val5: accuracy on images of ImageNet's validation set, of the same classes. Higher is better.")
-    rows = tuple(zip(*columns.values(), strict=True))
-    return [Table(title, tuple(columns), rows, tuple(notes), frozenset(bold))]
+    return [make_table(title, columns, notes, bold)]
 
 
 def draw_scores(results: Results) -> list[StudyFigure]:
@@ -81,10 +81,8 @@ def draw_scores(results: Results) -> list[StudyFigure]:
     methods = [each for each in results.done if each.spread(_BRIER.key)]
     if len(methods) < 2:
         return []
-    caption = (
-        "Scores before temperature scaling (top) and after it (NLL, Brier score, ECE); lower is better, except for "
-    )
-    caption += f"accuracy on corrupted images. Dotted: {methods[0].method.title}."
+    caption = "Scores before temperature scaling (top) and after it (NLL, Brier score, ECE); lower is better, except "
+    caption += f"for accuracy on corrupted images. Dotted: {methods[0].method.title}."
     caption += "" if len(results.seeds) == 1 else " Small dots are single seeds."
     return [StudyFigure("probabilities", caption, lambda theme: _plot(results, methods, theme))]
 
@@ -110,14 +108,9 @@ def _format(measure: Measure, each: MethodRuns, compared: Sequence[MethodRuns]) 
 
 def _describe_corrupted(methods: Sequence[MethodRuns]) -> list[str]:
     """Describe the corrupted images that were used, once each."""
-    summaries = [run.summary or {} for each in methods for run in each.runs]
-    found = (
-        f"{len(summary['corrupted'])} corruptions of severity {summary['corrupted_severity']}, "
-        f"{summary['corrupted_images']:,} images"
-        for summary in summaries
-        if "corrupted" in summary
-    )
-    return list(dict.fromkeys(found))
+    text = "{count} corruptions of severity {corrupted_severity}, {corrupted_images:,} images"
+    summaries = [run.summary for each in methods for run in each.runs if run.summary and "corrupted" in run.summary]
+    return list(dict.fromkeys(text.format(count=len(summary["corrupted"]), **summary) for summary in summaries))
 
 
 def _plot(results: Results, methods: Sequence[MethodRuns], theme: str) -> "Figure":

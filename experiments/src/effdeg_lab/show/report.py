@@ -4,7 +4,7 @@ import hashlib
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from effdeg.io import render_html
-from effdeg_lab.core.recipe import SMOKE_NOTE, Method, Recipe, StudyFigure
+from effdeg_lab.core.recipe import SMOKE_NOTE, Recipe, StudyFigure
 from effdeg_lab.core.results import Results, collect, list_others
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import find_tuning_runs, matching
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import format_setting
 from effdeg_lab.show import tables
 from effdeg_lab.show.columns import format_duration, format_values, write_sweep_command
@@ -74,15 +74,13 @@ class Report:
         yield f"{self.recipe.title} ({self.recipe.paper})"
         yield from [SMOKE_NOTE] if self.recipe.smoke else []
         yield f"{self.recipe.source}: {self.recipe.expects}"
-        shown = [run.file for each in self.results[0].done for run in each.runs]
+        shown = {run.file for run in self.results[0].runs}
         for index, (results, verdict) in enumerate(zip(self.results, self.verdicts, strict=True)):
             if index > 0 and results.size == 1:  # nothing to compare it with
-                if all(run.file in shown for run in results.done[0].runs):  # another method's at the first scale
-                    continue
-                differs = [
-                    each for each in results.departures if not each.startswith("epochs ")
-                ]  # the heading has them
-                yield f"Also run: {'; '.join([f'{results.done[0].method.title}, {results.heading}', *differs])}."
+                # The heading has the epochs.
+                differs = [departure for departure in results.departures if not departure.startswith("epochs ")]
+                if not shown.issuperset(run.file for run in results.runs):  # not another method's at the first scale
+                    yield f"Also run: {'; '.join([f'{results.done[0].method.title}, {results.heading}', *differs])}."
                 continue
             yield f"Here: {verdict}."
             yield from [f"Differs from the recipe: {'; '.join(results.departures)}."] if results.departures else []
@@ -115,13 +113,10 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
     results = sorted(collect(recipe, runs, changes), key=lambda each: each.size < 2 or bool(each.departures))
     verdicts = [recipe.study.judge(each) for each in results]
 
-    def find(find_runs: Callable[..., list[Run]], methods: Iterable[Method]) -> dict[Path, Run]:
-        found = [find_runs(runs, recipe, method, changes=changes) for method in methods]
-        return {run.file: run for own in found for run in own if run.finished}
-
-    final = find(matching, recipe.methods)
-    tuned = find(find_tuning_runs, (method for method in recipe.methods if method.tune))
-    tuning_runs = tuple(run for file, run in tuned.items() if file not in final)
+    selection, tuned = Selection(recipe, runs, changes), [method for method in recipe.methods if method.tune]
+    final = {run.file: run for method in recipe.methods for run in selection.list_runs(method) if run.finished}
+    tuning = {run.file: run for method in tuned for run in selection.list_tuning_runs(method) if run.finished}
+    tuning_runs = tuple(run for file, run in tuning.items() if file not in final)
     others = tuple(list_others(recipe, runs, changes))
     return Report(recipe, tuple(results), tuple(verdicts), tuple(final.values()), tuning_runs, others)
 
@@ -163,7 +158,7 @@ def to_dict(report: Report) -> dict[str, Any]:
                 "scale": dict(results.scale),
                 "verdict": asdict(verdict),
                 "tables": [{**asdict(table), "bold": sorted(table.bold)} for table in list_tables(results)],
-                "runs": {run.name: run.summary for each in results.methods for run in each.runs},
+                "runs": {run.name: run.summary for run in results.runs},
             }
             for results, verdict in zip(report.results, report.verdicts, strict=True)
         ],
@@ -208,11 +203,11 @@ def draw(figure: StudyFigure) -> Markup:
     svg, dark = _draw_svg(figure, "light"), pair_colors()
     if not dark.keys() >= {*_COLOR.findall(svg)}:  # its own, such as those of a color map: drawn again to pair them
         dark = dict(zip(_COLOR.findall(svg), _COLOR.findall(_draw_svg(figure, "dark")), strict=False))
-    svg = _COLOR.sub(lambda found: f"light-dark({found[0]}, {dark.get(found[0], found[0])})", svg)
+    svg = _COLOR.sub(lambda color: f"light-dark({color[0]}, {dark.get(color[0], color[0])})", svg)
     # A class for each style: most styles are repeated hundreds of times.
     names = {style: f"s{hashlib.sha256(style.encode()).hexdigest()[:8]}" for style in _STYLE.findall(svg)}
     rules = "".join(f".{name}{{{style}}}" for style, name in names.items())
-    svg = _STYLE.sub(lambda found: f'class="{names[found[1]]}"', svg)
+    svg = _STYLE.sub(lambda style: f'class="{names[style[1]]}"', svg)
     label = f'<svg role="img" aria-label="{Markup.escape(figure.caption)}" '
     return Markup(svg.replace("<defs>", f"<style>{rules}</style>\n<defs>", 1).replace("<svg ", label, 1))
 
@@ -224,9 +219,7 @@ def _draw_svg(figure: StudyFigure, theme: str) -> str:
     # Text stays text: outlines of letters would take more room than everything else.
     with mpl.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none"}):
         figure.draw(theme).savefig(stream, format="svg", metadata={"Date": None})
-    svg = stream.getvalue().decode()
+    _, start, svg = stream.getvalue().decode().partition("<svg")
     # A hundredth of a point is more than a screen shows. Numbers that are read are not in tags.
-    short = _TAG.sub(
-        lambda tag: _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", tag[0]), svg[svg.index("<svg") :]
-    )
+    short = _TAG.sub(lambda tag: _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), start + svg)
     return re.sub(r"\n\s*", "\n", short)

@@ -63,13 +63,13 @@ def to_terminal(table: Table, width: int) -> RenderableType:
         if last < len(widths):
             rest = replace(_take_columns(table, last, None), title=f"{table.title} (continued)")
             return Group(to_terminal(_take_columns(table, 1, last), width), to_terminal(rest, width))
-    found = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
+    drawn = rich.table.Table(title=escape(table.title), title_justify="left", padding=(0, padding))
     for number, head in enumerate(table.columns):
         fixed = widths[number] if number else None
-        found.add_column(escape(head), justify="right" if number else "left", overflow="fold", width=fixed)
+        drawn.add_column(escape(head), justify="right" if number else "left", overflow="fold", width=fixed)
     for row in _format_cells(replace(table, rows=rows), escape, "[bold]{}[/]"):
-        found.add_row(*row)
-    return found
+        drawn.add_row(*row)
+    return drawn
 
 
 def _take_columns(table: Table, first: int, last: int | None) -> Table:

@@ -134,7 +134,7 @@ def draw_training_images(train: TestSet, count: int, held_out: Path) -> tuple[Im
         places = places[marks == 0]
     drawn = np.sort(np.random.default_rng(0).permutation(places)[:count])
     classes = torch.tensor([train.counts_as[label][0] for label in train.labels[drawn].tolist()])
-    return Images([train.images.sources[place] for place in drawn], train.images.crop, train.name), classes
+    return train.images.take(drawn), classes
 
 
 def _make_model(clip: Path, checkpoint: Path) -> ImageClassifier:

@@ -9,7 +9,7 @@ import torch
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import matching
+from effdeg_lab.core.selection import Selection
 from effdeg_lab.data import load
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network
@@ -43,7 +43,7 @@ def measure_soups(
     """
     changes, rows = changes or {}, []
     for method in recipe.methods:
-        tuned = matching(runs, recipe, method, tuning=True, changes=changes)
+        tuned = Selection(recipe, runs, changes).list_runs(method, tuning=True)
         kept = [run for run in tuned if run.finished and _weights(run).is_file()]
         rows += _measure(method, kept, data, device) if len(kept) > 1 else []
     if not rows:
