@@ -64,8 +64,7 @@ class RankOptions:
 @o.unbundle
 def rank(
     table: Annotated[
-        Path,
-        o.argument(help="**.csv** or **.parquet**, one row per model: hyperparameters, measures, the gap."),
+        Path, o.argument(help="**.csv** or **.parquet**, one row per model: hyperparameters, measures, the gap.")
     ],
     *,
     options: RankOptions,
