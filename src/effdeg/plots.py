@@ -192,7 +192,9 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
 
 
 @contextmanager
-def _open_rows(theme: str, names: list[str], heights: tuple[float, float], width: float) -> Iterator[Any]:
+def _open_rows(
+    theme: str, names: list[str], heights: tuple[float, float], width: float
+) -> Iterator[tuple[Theme, Figure, Axes, Axes]]:
     """Open a figure of two panels that share a row for each name; the left one is ``width`` times as wide."""
     above, each = heights
     with open_figure(theme, (8.5, above + each * len(names))) as (colors, figure):

@@ -256,8 +256,9 @@ def choose_best(
         defined = [name for name in names if name in measures]
         columns = [measures.index(name) for name in defined]
         for statistic in CORRELATIONS if defined else ():
-            samples = [by_name and by_name[statistic][:, columns] for by_name in (observed, resampled, outside)]
-            variant, *numbers = _choose(*samples, level)
+            held_out = None if outside is None else outside[statistic][:, columns]
+            on_pool, drawn = observed[statistic][0, columns], resampled[statistic][:, columns]
+            variant, *numbers = _choose(on_pool, drawn, held_out, level)
             chosen = BestVariant(family, statistic, defined, defined[variant], *numbers)
             best.setdefault(family, {})[statistic] = chosen
     return best
@@ -265,7 +266,6 @@ def choose_best(
 
 def _choose(observed: Array, resampled: Array, outside: Array | None, level: float) -> tuple[Any, ...]:
     """Return which variant is best, its value, the corrected one and the interval."""
-    observed = observed[0]
     best = int(observed.argmax())
     value = float(observed[best])
     complete = np.isfinite(resampled).all(1)
