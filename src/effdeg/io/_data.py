@@ -479,9 +479,10 @@ def _pick(stored: Any, key: str | None, path: Path) -> tuple[Any, bool]:
     """Return the inputs among what a file holds, a tensor or a dict of them, and whether labels were left out."""
     inputs, labels = _split(stored)
     if key is not None:
-        named = {str(name): value for name, value in stored.items()} if isinstance(stored, Mapping) else {}
+        named = inputs | labels if isinstance(stored, Mapping) else {}
         if key not in named:
-            raise ValueError(f"{path} has no array {key!r}; it has {', '.join(named) or 'one unnamed array'}.")
+            names = ", ".join(map(str, stored)) if isinstance(stored, Mapping) else "one unnamed array"
+            raise ValueError(f"{path} has no array {key!r}; it has {names}.")
         return _as_tensor(named[key], path), False
     if not isinstance(stored, Mapping):
         return _as_tensor(inputs, path), bool(labels)

@@ -160,7 +160,12 @@ def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
     if isinstance(models, Mapping) and not isinstance(models, dict) and len(models) > 1:
         return models, {name: partial(models.__getitem__, name) for name in models}
     named = name_models(models)
-    return named, {name: partial(named.__getitem__, name) for name in named}
+    # With Ray, what loads a model is sent to its task: the model alone, not the dict of all.
+    return named, {name: partial(_return, model) for name, model in named.items()}
+
+
+def _return(model: Model) -> Model:
+    return model
 
 
 def _open_folder(folder: Path) -> Path:
