@@ -47,7 +47,7 @@ COVERED_BY = {
     "measuring/test_measurement.py": ["measuring/_record.py"],
     "pools/test_picking.py": ["pools/_choice.py", "pools/_observation.py"],
     "pools/test_pool.py": ["pools/_files.py", "pools/_runners.py"],
-    "pools/test_rank.py": ["pools/_ranked.py", "pools/_result.py", "pools/_scores.py"],
+    "pools/test_rank.py": ["pools/_result.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
     "train/test_points.py": ["train/_batch.py"],
 }

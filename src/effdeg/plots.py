@@ -1,4 +1,7 @@
-"""The figures of the library: light or dark, with colors that color-blind readers can distinguish."""
+"""The figures of the library, with colors that color-blind readers can distinguish.
+
+Each function returns a figure of matplotlib; its ``theme`` is ``"light"`` or ``"dark"``.
+"""
 
 import math
 import textwrap
@@ -124,15 +127,11 @@ def plot_method(trace: Trace, *, theme: str = "light", **fit_settings: Any) -> F
 
     Args:
         trace: The outputs along paths, from :func:`effdeg.trace`.
-        theme: ``"light"`` or ``"dark"``.
+        theme: The colors.
         fit_settings: Settings of :meth:`effdeg.Trace.fit`.
 
-    Returns:
-        The figure.
-
     Example:
-        >>> import torch
-        >>> import effdeg
+        >>> import effdeg, torch
         >>> from effdeg.plots import plot_method
         >>> trace = effdeg.trace(torch.nn.Linear(8, 3), torch.randn(20, 8), paths=10, nodes=20)
         >>> len(plot_method(trace, degree=5).axes)
@@ -155,10 +154,12 @@ def plot_method(trace: Trace, *, theme: str = "light", **fit_settings: Any) -> F
             left = figure.add_subplot(grid[row, 1])
             right = figure.add_subplot(grid[row, 2], sharey=right)
             _draw_path(left, values[path], trace.alpha[path], coefficients, settings.basis, color)
-            left.set_ylabel("outputs that vary most")
-            left.set_title(f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}")
-            _draw_coefficients(right, coefficients, color)
-            right.set_title("its coefficients")
+            title = f"a {name} path: effective degree {float(effective_degree(coefficients)):.3g}"
+            left.set(title=title, ylabel="outputs that vary most", xlim=(0, 1))
+            magnitudes = coefficients.abs().mean(-1).numpy()
+            right.bar(np.arange(1, len(magnitudes)), magnitudes[1:], color=color, width=0.8)
+            right.set(title="its coefficients", ylabel="mean |cₖ|")
+            right.xaxis.set_major_locator(MaxNLocator(integer=True))
         left.set_xlabel("position α on the path")
         right.set_xlabel("degree k")
         _draw_spectrum(figure.add_subplot(grid[:, 3]), measured, colors)
@@ -168,16 +169,8 @@ def plot_method(trace: Trace, *, theme: str = "light", **fit_settings: Any) -> F
 def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figure:
     """Draw the spectrum with its 95% intervals, and how the effective degree is distributed over paths.
 
-    Args:
-        measurement: What :func:`effdeg.measure` found.
-        theme: ``"light"`` or ``"dark"``.
-
-    Returns:
-        The figure.
-
     Example:
-        >>> import torch
-        >>> import effdeg
+        >>> import effdeg, torch
         >>> from effdeg.plots import plot_measurement
         >>> model, x = torch.nn.Linear(8, 3), torch.randn(20, 8)
         >>> len(plot_measurement(effdeg.measure(model, x, paths=10, nodes=20, degree=5)).axes)
@@ -193,33 +186,40 @@ def plot_measurement(measurement: Measurement, *, theme: str = "light") -> Figur
             right.axvspan(low, high, color=colors.complex, alpha=0.3, lw=0)
         else:
             right.yaxis.set_major_locator(NullLocator())  # there is nothing to count
-        right.set_title(f"effective degree {measurement.value:.4g}\n95% interval {format_interval(low, high)}")
-        right.set_xlabel("effective degree of a path")
-        right.set_ylabel("paths")
+        title = f"effective degree {measurement.value:.4g}\n95% interval {format_interval(low, high)}"
+        right.set(title=title, xlabel="effective degree of a path", ylabel="paths")
     return figure
+
+
+@contextmanager
+def _open_rows(
+    theme: str, names: list[str], heights: tuple[float, float], width: float
+) -> Iterator[tuple[Theme, Figure, Axes, Axes]]:
+    """Open a figure of two panels that share a row for each name; the left one is ``width`` times as wide."""
+    above, each = heights
+    with open_figure(theme, (8.5, above + each * len(names))) as (colors, figure):
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[width, 1])
+        left.set_yticks(range(len(names)), names)
+        left.set_ylim(len(names) - 0.5, -0.5)
+        right.tick_params(left=False)
+        for axes in (left, right):
+            axes.grid(axis="x", color=colors.faint, lw=0.6)
+            axes.set_axisbelow(True)
+        yield colors, figure, left, right
 
 
 def plot_comparison(comparison: Comparison, *, theme: str = "light") -> Figure:
     """Draw the ranking: each model with its 95% interval, and how much more complex than the simplest it is.
 
-    Args:
-        comparison: What :func:`effdeg.compare` found.
-        theme: ``"light"`` or ``"dark"``.
-
-    Returns:
-        The figure.
-
     Example:
-        >>> import torch
-        >>> import effdeg
+        >>> import effdeg, torch
         >>> from effdeg.plots import plot_comparison
         >>> models, x = {"a": torch.nn.Linear(8, 3), "b": torch.nn.Linear(8, 3)}, torch.randn(20, 8)
         >>> len(plot_comparison(effdeg.compare(models, x, paths=10, nodes=20, degree=5)).axes)
         2
     """
     names, apart = comparison.ranking, comparison.above_simplest()
-    with open_figure(theme, (8.5, 1.6 + 0.38 * len(names))) as (colors, figure):
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.1, 1])
+    with _open_rows(theme, names, (1.6, 0.38), 1.1) as (colors, figure, left, right):
         for row, (name, measurement) in enumerate(comparison.measurements.items()):
             value = measurement.estimate(normalized=comparison.normalized)[0]
             interval = measurement.interval(normalized=comparison.normalized)
@@ -227,35 +227,21 @@ def plot_comparison(comparison: Comparison, *, theme: str = "light") -> Figure:
             if (difference := apart.get(name)) is not None:
                 color = colors.complex if difference.significant else colors.ink
                 _draw_bar(right, row, difference.value, difference.interval, color, filled=difference.significant)
-        left.set_yticks(range(len(names)), names)
-        left.set_ylim(len(names) - 0.5, -0.5)
         single = len(comparison.measurements[names[0]].per_path) == 1
-        left.set_title(f"{comparison.describe()}\n{'of a single path: no intervals' if single else '95% interval'}")
-        left.set_xlabel("simpler ←")
+        title = f"{comparison.describe()}\n{'of a single path: no intervals' if single else '95% interval'}"
+        left.set(title=title, xlabel="simpler ←")
         right.axvline(0, color=colors.ink, lw=0.8)
-        right.tick_params(left=False)
         right.spines["left"].set_visible(False)
-        right.set_title(f"difference from {names[0]}, path by path")
-        right.set_xlabel("filled: significant (simultaneous 95% intervals)")
-        for axes in (left, right):
-            axes.grid(axis="x", color=colors.faint, lw=0.6)
-            axes.set_axisbelow(True)
-    return figure
+        title = f"difference from {names[0]}, path by path"
+        right.set(title=title, xlabel="filled: significant (simultaneous 95% intervals)")
+        return figure
 
 
 def plot_choice(choice: Choice, *, theme: str = "light") -> Figure:
     """Draw what :func:`effdeg.pick` found: the two parts of each model's score, and how often the model is best.
 
-    Args:
-        choice: What :func:`effdeg.pick` found.
-        theme: ``"light"`` or ``"dark"``.
-
-    Returns:
-        The figure.
-
     Example:
-        >>> import torch
-        >>> import effdeg
+        >>> import effdeg, torch
         >>> from effdeg.plots import plot_choice
         >>> models = [torch.nn.Linear(8, 3) for _ in range(4)]
         >>> len(plot_choice(effdeg.pick(models, torch.randn(50, 8))).axes)
@@ -265,25 +251,18 @@ def plot_choice(choice: Choice, *, theme: str = "light") -> Figure:
     # Of long names the ends, which differ; a $ would begin a formula.
     labels = [(name if len(name) <= 30 else f"{name[:14]}…{name[-15:]}").replace("$", r"\$") for name in names]
     rows, kinds = np.arange(len(names)), ("inconsistency", "disagreement")
-    with open_figure(theme, (8.5, 1.7 + 0.3 * len(names))) as (colors, figure):
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1.6, 1])
+    with _open_rows(theme, labels, (1.7, 0.3), 1.6) as (colors, figure, left, right):
         for offset, kind, color in zip((-0.2, 0.2), kinds, (colors.simple, colors.complex), strict=True):
             values, errors = zip(*(choice.measures[name][kind] for name in names), strict=True)
             left.barh(rows + offset, values, 0.36, xerr=errors, color=color, ecolor=colors.ink, label=kind)
-        left.set_yticks(rows, labels)
-        left.set_ylim(len(names) - 0.5, -0.5)
-        left.set_title(f"{labels[0]} is chosen of {len(names)}\nshare of examples, with standard errors")
-        left.set_xlabel("better ←")
+        title = f"{labels[0]} is chosen of {len(names)}\nshare of examples, with standard errors"
+        left.set(title=title, xlabel="better ←")
         figure.legend(loc="outside lower left", ncols=2, fontsize=8)
         shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]
         right.barh(rows, [choice.probabilities[name] for name in names], 0.6, color=shades)
-        right.set_xlim(0, 1)
-        right.set_title("best in this share of resamples\nblue: not distinguishable from the best")
-        right.tick_params(left=False)
-        for axes in (left, right):
-            axes.grid(axis="x", color=colors.faint, lw=0.6)
-            axes.set_axisbelow(True)
-    return figure
+        title = "best in this share of resamples\nblue: not distinguishable from the best"
+        right.set(title=title, xlim=(0, 1))
+        return figure
 
 
 def _draw_landscape(axes: Axes, trace: Trace, values: Tensor, colors: Theme, marked: tuple[int, int]) -> None:
@@ -306,12 +285,10 @@ def _draw_landscape(axes: Axes, trace: Trace, values: Tensor, colors: Theme, mar
     bar = axes.figure.colorbar(lines, cax=axes.inset_axes((0.0, 0.02, 0.3, 0.018)), orientation="horizontal", ticks=[])
     bar.outline.set_visible(False)
     bar.set_label("change of the outputs", fontsize=8)
-    axes.set_title(f"{len(shown)} of {len(values)} paths between examples")
+    axes.set(title=f"{len(shown)} of {len(values)} paths between examples", xticks=[], yticks=[])
     axes.legend(loc="lower right", fontsize=8)
     axes.margins(0.04, 0.14)
     axes.autoscale_view()
-    axes.xaxis.set_major_locator(NullLocator())
-    axes.yaxis.set_major_locator(NullLocator())
     axes.spines[:].set_visible(False)
 
 
@@ -324,14 +301,6 @@ def _draw_path(axes: Axes, values: Tensor, alpha: Tensor, coefficients: Tensor, 
     for index, strength in zip(most.tolist(), (1.0, 0.6, 0.35), strict=False):
         axes.plot(fine.numpy(), curves[:, index].numpy(), color=color, alpha=strength, lw=1.5)
         axes.plot(alpha[dots].numpy(), values[dots, index].numpy(), ".", color=color, alpha=strength, ms=4)
-    axes.set_xlim(0, 1)
-
-
-def _draw_coefficients(axes: Axes, coefficients: Tensor, color: str) -> None:
-    magnitudes = coefficients.abs().mean(-1).numpy()
-    axes.bar(np.arange(1, len(magnitudes)), magnitudes[1:], color=color, width=0.8)
-    axes.set_ylabel("mean |cₖ|")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw_spectrum(axes: Axes, measurement: Measurement, colors: Theme) -> None:
@@ -344,10 +313,10 @@ def _draw_spectrum(axes: Axes, measurement: Measurement, colors: Theme) -> None:
     low, middle, high = (np.maximum(values, floor) for values in (mean - margin, mean, mean + margin))
     axes.fill_between(degrees, low, high, color=colors.simple, alpha=0.3, lw=0)
     axes.plot(degrees, middle, "o-", color=colors.simple, ms=3, lw=1.2)
-    axes.set_yscale("log")
-    axes.set_title(f"spectrum of {count} paths" if count > 1 else "spectrum of a single path")
-    axes.set_xlabel("degree k")
-    axes.set_ylabel("mean |cₖ|, 95% interval" if count > 1 else "mean |cₖ|")
+    title, label = f"spectrum of {count} paths", "mean |cₖ|, 95% interval"
+    if count == 1:
+        title, label = "spectrum of a single path", "mean |cₖ|"
+    axes.set(yscale="log", title=title, xlabel="degree k", ylabel=label)
     axes.grid(color=colors.faint, lw=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -366,12 +335,9 @@ def plot_ranking(
 
     Args:
         ranking: A ranking without strata, or that of one stratum.
-        measures: The measures to plot; by default the 12 best by Kendall's τ.
-        theme: ``"light"`` or ``"dark"``.
+        measures: The measures to plot, a panel each; by default the 12 best by Kendall's τ.
+        theme: The colors.
         caption: What the caption of the figure ends with.
-
-    Returns:
-        The figure, with a panel for each measure.
 
     Raises:
         ValueError: If a measure or the theme is not known, or there is no measure to plot.

@@ -230,22 +230,20 @@ def test_models_that_differ_on_copies_alone_are_told_apart():
     assert "all models predict the same for every example: only the inconsistency tells them apart." in choice.notes
 
 
-def test_a_model_with_nan_is_left_out(models):
+@pytest.mark.parametrize("where", ["everywhere", "copies"])
+def test_a_model_with_nan_is_left_out(models, where):
     broken = conv(7)
     with torch.no_grad():
         broken[0].weight[0, 0, 0, 0] = math.nan
-    found = effdeg.pick({"broken": broken, **models}, X, change=changes.mirror)
+    change = changes.mirror
+    if where == "copies":
+        change = lambda x: x + 100  # noqa: E731
+        broken = lambda x: models["m0"](x) + torch.where(x[:, :1, 0, 0] > 50, math.nan, 0.0)  # noqa: E731
+    found = effdeg.pick({"broken": broken, **models}, X, change=change)
     assert "broken is left out: its outputs are NaN or infinite." in found.notes
-    assert found.ranking == effdeg.pick(models, X, change=changes.mirror).ranking
+    assert found.scores == effdeg.pick(models, X, change=change).scores
     with pytest.raises(ValueError, match="fewer than two models are left"):
-        effdeg.pick({"broken": broken, "m0": models["m0"]}, X)
-
-
-def test_a_model_with_nan_on_copies_alone_is_left_out(models):
-    broken = {**models, "bad": lambda x: models["m0"](x) + torch.where(x[:, :1, 0, 0] > 50, math.nan, 0.0)}
-    choice = effdeg.pick(broken, X, change=lambda x: x + 100)
-    assert "bad" not in choice.scores
-    assert choice.scores == effdeg.pick(models, X, change=lambda x: x + 100).scores
+        effdeg.pick({"broken": broken, "m0": models["m0"]}, X, change=change)
 
 
 @pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 0), (torch.float64, 1)])
@@ -276,8 +274,14 @@ def test_labels_belong_to_the_data_set_of_a_loader(models):
     assert choice.measures["m0"]["accuracy"][0] == 1
     drawn = DataLoader(data, batch_size=16, sampler=SubsetRandomSampler(range(50)))
     assert effdeg.pick(models, drawn).settings["examples"] == 50
-    with pytest.raises(ValueError, match="sampler selects and orders examples"):
-        effdeg.pick(models, drawn, labels=labels)
+
+    class Backwards(SequentialSampler):
+        def __iter__(self):
+            return reversed(range(len(self.data_source)))
+
+    for loader in (drawn, DataLoader(TensorDataset(X), sampler=Backwards(X))):
+        with pytest.raises(ValueError, match="this DataLoader's sampler selects and orders examples"):
+            effdeg.pick(models, loader, labels=labels)
 
 
 def test_what_a_data_set_draws_is_kept(models, tmp_path):
@@ -328,47 +332,35 @@ def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
     assert len(observed) == 4
 
 
-@pytest.mark.parametrize("change_data", [False, True])
-def test_what_was_kept_is_not_read_for_other_data_or_answers(change_data, tmp_path):
-    class Scaled(nn.Module):
-        """Its scale is neither a weight nor printed."""
+class Altered(nn.Module):
+    """A network whose outputs also depend on a number, tensors and a buffer that are not saved."""
 
-        def __init__(self, seed, scale):
-            super().__init__()
-            self.inner, self.scale = conv(seed), torch.tensor(scale)
-
-        def forward(self, x):
-            return (self.scale * self.inner(x)).sin()
-
-    settings = {"change": changes.mirror, "keep": tmp_path}
-    effdeg.pick([Scaled(seed, 1.0) for seed in range(2)], X, **settings)
-    models, data = [Scaled(seed, 1.0 if change_data else 9.0) for seed in range(2)], X.clone()
-    if change_data:
-        data[-1] = -data[-1]  # of 150
-    found = effdeg.pick(models, data, **settings)
-    assert found.to_dict() == effdeg.pick(models, data, change=changes.mirror).to_dict()
-
-
-class Biased(nn.Module):
-    """A network whose outputs also depend on a number and on a buffer that is not saved."""
-
-    def __init__(self, seed, number, buffer):
+    def __init__(self, seed, number=0.0, buffer=0.0, scale=1.0, cap=0.0):
         super().__init__()
-        self.inner, self.number = conv(seed), number
+        self.inner, self.number, self.scale, self.cap = conv(seed), number, torch.tensor(scale), torch.tensor(cap)
         self.register_buffer("buffer", torch.tensor([0.0, buffer, 0.0, 0.0]), persistent=False)
 
     def forward(self, x):
-        return self.inner(x) + self.number * torch.tensor([1.0, 0.0, 0.0, 0.0]) + self.buffer
+        outputs = self.inner(x) + self.number * torch.tensor([1.0, 0.0, 0.0, 0.0]) + self.buffer
+        return (self.scale * outputs).sin().where(x[:, :1, 0, 0] < 1, self.cap)
 
 
-@pytest.mark.parametrize(("number", "buffer"), [(1e-4, 0.0), (0.0, 1e-4)])
-def test_what_was_kept_is_not_read_for_a_slightly_different_model(number, buffer, tmp_path):
+@pytest.mark.parametrize(
+    "other",
+    [{}, {"number": 1e-4}, {"buffer": 1e-4}, {"scale": 9.0}, {"cap": [9.0, 0.0, 0.0, 0.0]}],  # a cap of few examples
+    ids=["data", "number", "buffer", "scale", "cap"],
+)
+def test_what_was_kept_is_not_read_for_other_data_or_another_model(other, tmp_path):
+    assert bool((X[:2, 0, 0, 0] < 1).all())
     settings = {"change": changes.mirror, "keep": tmp_path}
-    effdeg.pick([Biased(seed, 0.0, 0.0) for seed in range(2)], X, **settings)
-    effdeg.pick([Biased(seed, 0.0, 0.0).eval() for seed in range(2)], X, **settings)
+    effdeg.pick([Altered(seed) for seed in range(2)], X, **settings)
+    effdeg.pick([Altered(seed).eval() for seed in range(2)], X, **settings)
     assert len([*tmp_path.iterdir()]) == 2
-    others = [Biased(seed, number, buffer) for seed in range(2)]
-    assert effdeg.pick(others, X, **settings).to_dict() == effdeg.pick(others, X, change=changes.mirror).to_dict()
+    models, data = [Altered(seed, **other) for seed in range(2)], X.clone()
+    if not other:
+        data[-1] = -data[-1]  # of 150
+    found = effdeg.pick(models, data, **settings)
+    assert found.to_dict() == effdeg.pick(models, data, change=changes.mirror).to_dict()
 
 
 def test_damaged_files_are_written_again(models, tmp_path):
@@ -462,31 +454,6 @@ def test_models_that_return_features_first_are_told(models):
     both = {name: lambda x, model=model: (x.flatten(1), model(x)) for name, model in models.items()}
     with pytest.warns(UserWarning, match=r"returned several tensors. \[0\] is used.* let it return that alone"):
         effdeg.pick(both, X)
-
-
-def test_labels_are_refused_with_a_sampler_that_inherits_its_order(models):
-    class Backwards(SequentialSampler):
-        def __iter__(self):
-            return reversed(range(len(self.data_source)))
-
-    with pytest.raises(ValueError, match="this DataLoader's sampler selects and orders examples"):
-        effdeg.pick(models, DataLoader(TensorDataset(X), sampler=Backwards(X)), labels=[0, 1])
-
-
-def test_a_model_that_differs_on_few_examples_is_not_the_one_that_was_kept(tmp_path):
-    class Capped(nn.Module):
-        def __init__(self, seed, cap):
-            super().__init__()
-            self.inner, self.cap = conv(seed), cap
-
-        def forward(self, x):
-            return self.inner(x).where(x[:, :1, 0, 0] < 1, self.cap)
-
-    assert bool((X[:2, 0, 0, 0] < 1).all())
-    settings = {"change": changes.mirror, "keep": tmp_path}
-    effdeg.pick([Capped(seed, 0.0) for seed in range(2)], X, **settings)
-    others = [Capped(seed, torch.tensor([9.0, 0, 0, 0])) for seed in range(2)]
-    assert effdeg.pick(others, X, **settings).to_dict() == effdeg.pick(others, X, change=changes.mirror).to_dict()
 
 
 @pytest.mark.parametrize("change", [lambda x: x[..., 1:], torch.Tensor.double, lambda x: x / 0])

@@ -441,23 +441,21 @@ class Scaled(torch.nn.Module):
         return self.network(x) * self.factor
 
 
-def test_a_table_of_another_function_is_not_continued(data, tmp_path):
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (torch.tensor(1.0), torch.tensor(3.0), r"returns something else than when a was measured.*confidence was"),
+        (1.0, 1.001, r"the model differs \(other numbers that are no weights"),
+    ],
+)
+def test_a_table_of_another_function_is_not_continued(data, tmp_path, one, other, message):
     for name in "ab":
         torch.save(Scaled().state_dict(), tmp_path / f"{name}.pt")
-    one, other = torch.tensor([1.0, 3.0])
     settings = {**FAST, "out": tmp_path / "pool.csv"}
     measure_pool(Scaled(one), [tmp_path / "a.pt"], data, **settings)
     measure_pool(Scaled(one).eval(), [tmp_path / "a.pt"], data, **settings)
-    with pytest.raises(ValueError, match=r"returns something else than when a was measured.*confidence was"):
+    with pytest.raises(ValueError, match=message):
         measure_pool(Scaled(other), [tmp_path], data, **settings)
-
-
-def test_a_table_of_a_model_with_another_number_is_not_continued(data, tmp_path):
-    torch.save(Scaled().state_dict(), tmp_path / "a.pt")
-    settings = {**FAST, "out": tmp_path / "pool.csv"}
-    measure_pool(Scaled(), [tmp_path / "a.pt"], data, **settings)
-    with pytest.raises(ValueError, match=r"the model differs \(other numbers that are no weights"):
-        measure_pool(Scaled(1.001), [tmp_path / "a.pt"], data, **settings)
 
 
 def test_a_table_of_other_examples_or_partners_is_not_continued(folder, tmp_path):

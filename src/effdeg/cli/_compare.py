@@ -106,8 +106,8 @@ def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str,
     for longer in (full, [f"{name} ({number})" for number, name in enumerate(full, start=1)]):
         if len(set(names)) < len(names):
             names = longer
-    found = (o.NamedModel(*each, seed) for each in zip_longest(models, weights))
-    return dict(zip(names, found, strict=True))
+    named = (o.NamedModel(*each, seed) for each in zip_longest(models, weights))
+    return dict(zip(names, named, strict=True))
 
 
 def _add_labels(data: "LoadedData", proxies: list[str]) -> Any:
@@ -120,12 +120,9 @@ def _add_labels(data: "LoadedData", proxies: list[str]) -> Any:
     needing = [name for name in proxies if "labels" in find_needs(name)]
     if not needing:
         return data.inputs
-    labels: Any = o.read_labels(data.source, f"--proxy {needing[0]}: --data")
-    return (
-        StackDataset(**data.inputs, labels=labels)
-        if isinstance(data.inputs, dict)
-        else StackDataset(data.inputs, labels)
-    )
+    labels = o.read_labels(data.source, f"--proxy {needing[0]}: --data")
+    named = isinstance(data.inputs, dict)
+    return StackDataset(**data.inputs, labels=labels) if named else StackDataset(data.inputs, labels)
 
 
 def _describe_simplest(comparison: "effdeg.Comparison") -> str:

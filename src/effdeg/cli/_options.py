@@ -121,8 +121,12 @@ class ReadOptions:
         images = ImageOptions(self.size, _parse_numbers("mean", self.mean), _parse_numbers("std", self.std))
         return load_data(source, key=self.key, images=images)
 
+    def load_labeled(self, source: str | None, option: str) -> Any:
+        """Read the examples of an option, if it is given, with the labels that they must have."""
+        return None if source is None else pair_with_labels(self.load(source).inputs, read_labels(source, option))
 
-def read_labels(source: str, option: str | None = None) -> "torch.Tensor | None":
+
+def read_labels(source: str, option: str | None = None) -> Any:
     """Return the labels next to the examples of a file; raise if an option needs them and there are none."""
     from effdeg._adapters.examples import LABELS
     from effdeg.io._data import load_labels
@@ -136,26 +140,25 @@ def read_labels(source: str, option: str | None = None) -> "torch.Tensor | None"
     return labels
 
 
-def pair_with_labels(data: "LoadedData", source: str, option: str | None = None) -> Any:
-    """Return the examples with the labels in their file, if any; raise if an option needs labels and has none."""
+def pair_with_labels(inputs: Any, labels: Any) -> Any:
+    """Return examples with their labels, if any."""
     from torch import Tensor
     from torch.utils.data import Dataset, StackDataset
 
-    labels = read_labels(source, option)
-    if isinstance(data.inputs, Dataset):
-        return data.inputs if labels is None else StackDataset(data.inputs, labels)  # type: ignore[arg-type]
+    if isinstance(inputs, Dataset):
+        return inputs if labels is None else StackDataset(inputs, labels)
     # A dict may have an entry whose name is one of labels.
-    return data.inputs if labels is None and isinstance(data.inputs, Tensor) else (data.inputs, labels)
+    return inputs if labels is None and isinstance(inputs, Tensor) else (inputs, labels)
 
 
 def unbundle(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of each bundle, a parameter whose type is a dataclass, as options of a command."""
-    own = signature(command).parameters.values()
-    bundles: dict[str, Any] = {each.name: each.annotation for each in own if is_dataclass(each.annotation)}
+    parameters = signature(command).parameters.values()
+    bundles: dict[str, Any] = {each.name: each.annotation for each in parameters if is_dataclass(each.annotation)}
     options: list[Parameter] = []
-    for parameter in own:
+    for parameter in parameters:
         declared = signature(bundles[parameter.name]).parameters.values() if parameter.name in bundles else [parameter]
-        options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in declared]
+        options += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in declared]
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -225,23 +228,8 @@ def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[
 
     with process_group():
         first = rank_and_size()[0] == 0
-        seeds = {each.source: each.seed for each in models if not each.weights_files()}
-        if first and seeds:
-            one = len(seeds) == 1
-            what = "is measured as its code returns it" if one else "are measured as their code returns them"
-            # On the error stream, so that it is shown with --json as well.
-            print_to_stderr(
-                f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained "
-                "unless that code loads trained weights.",
-                "[yellow]",
-            )
-        ignored = [each.source for each in models if Path(each.source, "preprocessor_config.json").is_file()]
-        if first and ignored and "mean" not in (data.preprocessing or ""):
-            print_to_stderr(
-                f"note: the preprocessor_config.json of {', '.join(ignored)} is not applied: give its image_mean and "
-                "image_std as --mean and --std, unless the data are preprocessed already.",
-                "[yellow]",
-            )
+        if first:
+            _print_notes(models, data)
         try:
             yield first
         except (RuntimeError, TypeError, ValueError) as error:
@@ -255,6 +243,26 @@ def prepare_run(models: Collection[NamedModel], data: "LoadedData") -> Iterator[
             elif (hint := describe_channels_last(data.inputs, data.source)) is not None:
                 error.add_note(hint)
             raise
+
+
+def _print_notes(models: Collection[NamedModel], data: "LoadedData") -> None:
+    """Print notes on untrained models and preprocessing, on the error stream, so that --json shows them as well."""
+    seeds = {model.source: model.seed for model in models if not model.weights_files()}
+    if seeds:
+        one = len(seeds) == 1
+        what = "is measured as its code returns it" if one else "are measured as their code returns them"
+        print_to_stderr(
+            f"note: no --weights: {', '.join(seeds)} {what} with --seed {next(iter(seeds.values()))}, untrained unless "
+            "that code loads trained weights.",
+            "[yellow]",
+        )
+    ignored = [model.source for model in models if Path(model.source, "preprocessor_config.json").is_file()]
+    if ignored and "mean" not in (data.preprocessing or ""):
+        print_to_stderr(
+            f"note: the preprocessor_config.json of {', '.join(ignored)} is not applied: give its image_mean and "
+            "image_std as --mean and --std, unless the data are preprocessed already.",
+            "[yellow]",
+        )
 
 
 def _parse_numbers(name: str, text: str) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -70,19 +70,16 @@ def pick(
     settings = device_options.settings(here=ray is None)
     changes = o.parse_changes(change)
     loaded = read_options.load(data)
-    known = None
-    if labels:
-        found: Any = o.read_labels(data, f"--labels {labels}: --data")
-        if len(found) < labels:
-            raise ValueError(f"--labels {labels}: {data} holds {len(found)} labels.")
-        known = found[:labels]
-    more = None if train is None else o.pair_with_labels(read_options.load(train), train, "--train")
+    known = o.read_labels(data, f"--labels {labels}: --data") if labels else None
+    if known is not None and len(known) < labels:
+        raise ValueError(f"--labels {labels}: {data} holds {len(known)} labels.")
+    training = read_options.load_labeled(train, "--train")
     with o.prepare_run(named.values(), loaded):
         choice = effdeg.pick(
             _Models(named),
             loaded.inputs,
-            labels=known,
-            train=more,
+            labels=None if known is None else known[:labels],
+            train=training,
             change=changes,
             at=at,
             examples=examples,
@@ -98,7 +95,7 @@ def pick(
     console.print(escape(choice.describe()), highlight=False)
     print_table(console, "lower is better, except for accuracy and confidence (±: standard error)", choice.rows())
     console.print(escape(f"data: {loaded.source} ({loaded.preprocessing or 'as they are'}), {choice.conditions()}"))
-    print_notes(console, [f"note: {note}" for note in choice.notes])
+    print_notes(console, choice.warnings())
     if plot is not None:
         write(plot, partial(write_figure, choice.plot()), console)
 

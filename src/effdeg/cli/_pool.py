@@ -50,8 +50,7 @@ def pool(
         str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
     ] = None,
     labeled: Annotated[
-        str | None,
-        o.option(help="More labeled examples, not trained on, for thresholded_confidence."),
+        str | None, o.option(help="More labeled examples, not trained on, for thresholded_confidence.")
     ] = None,
     proxies: Annotated[
         list[str] | None, o.option("--proxy", help="Another proxy, such as sharpness@0.05; repeat for several.")
@@ -83,18 +82,16 @@ def pool(
 
     files = name_checkpoints(weights)
     examples = read_options.load(data)
-    more: dict[str, Any] = {
-        name: None if file is None else o.pair_with_labels(read_options.load(file), file, f"--{name}")
-        for name, file in (("train", train), ("labeled", labeled))
-    }
+    training, more = read_options.load_labeled(train, "--train"), read_options.load_labeled(labeled, "--labeled")
     running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
     with o.prepare_run([], examples), _explain_interruption():
         rows = effdeg.measure_pool(
             architecture,
             files,
-            o.pair_with_labels(examples, data),
-            **more,
+            o.pair_with_labels(examples.inputs, o.read_labels(data)),
+            train=training,
+            labeled=more,
             proxies=proxies or (),
             proxy_examples=proxy_examples,
             reference=reference,

@@ -64,8 +64,7 @@ class RankOptions:
 @o.unbundle
 def rank(
     table: Annotated[
-        Path,
-        o.argument(help="**.csv** or **.parquet**, one row per model: hyperparameters, measures, the gap."),
+        Path, o.argument(help="**.csv** or **.parquet**, one row per model: hyperparameters, measures, the gap.")
     ],
     *,
     options: RankOptions,
@@ -142,10 +141,8 @@ def _plot(ranked: "pools.Ranking", file: Path) -> "dict[Path, Figure]":
 def _print_ranking(console: Console, ranked: "pools.Ranking") -> None:
     for title, rows in ranked.tables():
         print_table(console, title, rows)
-    varied = [score for score in ranked.scores.values() if score.psi_by_axis]
-    if varied:
-        head = ["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]
-        rows = [head]
+    if varied := [score for score in ranked.scores.values() if score.psi_by_axis]:
+        rows = [["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]]
         for score in varied:
             values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
             wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0

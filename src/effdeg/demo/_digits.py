@@ -42,9 +42,6 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
         per_class: The number of labeled digits in each of the 10 classes; all of the pool with :data:`POOL`.
         seed: Determines the split.
 
-    Returns:
-        The digits.
-
     Example:
         >>> from effdeg.demo import load_digits
         >>> digits = load_digits(per_class=5, seed=0)
@@ -61,10 +58,10 @@ def load_digits(*, per_class: int, seed: int) -> Digits:
 
 
 def network() -> nn.Module:
-    """Make the demonstration's network: two hidden layers of 256 units, far more than the few labels determine.
+    """Make the demonstration's network, from rows of 64 pixels or images of 8 × 8 to 10 logits.
 
-    Returns:
-        The network, from rows of 64 pixels or images of 8 × 8 to 10 logits. Torch's global generator draws the weights.
+    It has two hidden layers of 256 units, far more than the few labels determine; torch's global generator draws the
+    weights.
 
     Example:
         >>> import torch

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -30,6 +31,10 @@ class NetworkScore(NamedTuple):
     accuracy: float
     loss: float
     degree: float
+
+
+def _average(scores: list[NetworkScore]) -> NetworkScore:
+    return NetworkScore(*map(fmean, zip(*scores, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,7 @@ class DigitsPool:
 
     def average(self, method: str) -> NetworkScore:
         """Average the scores of a method over its learning rates."""
-        scores = [score for name, score in self.scores.items() if name.startswith(f"{method}-")]
-        return NetworkScore(*map(fmean, zip(*scores, strict=True)))
+        return _average([score for name, score in self.scores.items() if name.startswith(f"{method}-")])
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Outcome:
 
     def average(self, method: str) -> NetworkScore:
         """Average the scores of a method over seeds and learning rates."""
-        return NetworkScore(*map(fmean, zip(*(pool.average(method) for pool in self.pools), strict=True)))
+        return _average([pool.average(method) for pool in self.pools])
 
     def difference(self, method: str, other: str, score: str) -> SeedDifference:
         """Return how much more one method has than another, seed by seed; an accuracy in points."""
@@ -101,35 +105,36 @@ class Outcome:
 
     def describe_penalty(self) -> list[str]:
         """Describe in sentences what mixup and the penalty change."""
-        plain, mixup, penalized = (self.average(method) for method in METHODS)
+
+        def means(score: str, form: str) -> str:
+            return ", ".join(f"{method} {getattr(self.average(method), score):{form}}" for method in METHODS)
+
+        def gains(score: str, unit: str = "") -> str:
+            others = METHODS[:-1]
+            return " ".join(f"ED − {other}: {self.difference('ED', other, score).describe(unit)}." for other in others)
+
         return [
-            f"Held-out accuracy: plain {plain.accuracy:.1%}, mixup {mixup.accuracy:.1%}, ED {penalized.accuracy:.1%}. "
-            f"ED − plain: {self.difference('ED', 'plain', 'accuracy').describe(' points')}. "
-            f"ED − mixup: {self.difference('ED', 'mixup', 'accuracy').describe(' points')}.",
-            f"Held-out loss: plain {plain.loss:.2f}, mixup {mixup.loss:.2f}, ED {penalized.loss:.2f}. "
-            f"ED − plain: {self.difference('ED', 'plain', 'loss').describe()}. "
-            f"ED − mixup: {self.difference('ED', 'mixup', 'loss').describe()}.",
-            f"Effective degree: plain {plain.degree:.2f}, mixup {mixup.degree:.2f}, ED {penalized.degree:.2f}. A "
-            "simpler network is not always a better one: choose by held-out accuracy, or by a pick.",
+            f"Held-out accuracy: {means('accuracy', '.1%')}. {gains('accuracy', ' points')}",
+            f"Held-out loss: {means('loss', '.2f')}. {gains('loss')}",
+            f"Effective degree: {means('degree', '.2f')}. A simpler network is not always a better one: choose by "
+            "held-out accuracy, or by a pick.",
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings and results, for JSON."""
-        pools = [
-            {"picked": pool.choice.best, "scores": {name: score._asdict() for name, score in pool.scores.items()}}
-            for pool in self.pools
-        ]
-        differences = {
-            f"ED - {other}": {score: asdict(self.difference("ED", other, score)) for score in NetworkScore._fields}
-            for other in ("plain", "mixup")
-        }
         return {
             "settings": {"per_class": PER_CLASS, "steps": STEPS, "rates": RATES},
             "pick": self.describe_pick(),
             "penalty": self.describe_penalty(),
             "choice": self.pools[0].choice.to_dict(),
-            "pools": pools,
-            "differences": differences,
+            "pools": [
+                {"picked": pool.choice.best, "scores": {name: score._asdict() for name, score in pool.scores.items()}}
+                for pool in self.pools
+            ],
+            "differences": {
+                f"ED - {other}": {score: asdict(self.difference("ED", other, score)) for score in NetworkScore._fields}
+                for other in METHODS[:-1]
+            },
         }
 
 
@@ -141,10 +146,9 @@ def run(*, seed: int, report: Report) -> Outcome:
 def _make_pool(seed: int, report: Report) -> DigitsPool:
     digits = load_digits(per_class=PER_CLASS, seed=seed)
     models = {}
-    for method in METHODS:
-        for rate in RATES:
-            report(f"seed {seed}: training {method}, learning rate {rate:g}")
-            models[f"{method}-{rate:g}"] = _train(digits, method, rate, seed)
+    for method, rate in product(METHODS, RATES):
+        report(f"seed {seed}: training {method}, learning rate {rate:g}")
+        models[f"{method}-{rate:g}"] = _train(digits, method, rate, seed)
     report(f"seed {seed}: picking one of {len(models)} networks")
     choice = effdeg.pick(models, digits.pool.view(-1, 1, 8, 8), seed=seed, progress=False)
     fitted = sum(bool((model(digits.labeled).argmax(1) == digits.labels).all()) for model in models.values())

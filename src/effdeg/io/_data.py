@@ -82,15 +82,15 @@ class ImageOptions:
             except (TypeError, ValueError):
                 raise TypeError(f"{name}={values!r} must be a tuple of numbers, such as (0.5,).") from None
             if not all(map(math.isfinite, numbers)):
-                raise ValueError(f"{name}={','.join(map(str, numbers))}: expected finite numbers.")
+                raise ValueError(f"{name}={_list(numbers)}: expected finite numbers.")
             object.__setattr__(self, name, numbers)
         if not all(value > 0 for value in self.std):
-            raise ValueError(f"std={','.join(map(str, self.std))}: images are divided by it, so it must be positive.")
+            raise ValueError(f"std={_list(self.std)}: images are divided by it, so it must be positive.")
 
     @property
     def changes(self) -> list[str]:
         """What is done beyond scaling bytes, in words."""
-        named = {"size": self.size, "mean": ",".join(map(str, self.mean)), "std": ",".join(map(str, self.std))}
+        named = {"size": self.size, "mean": _list(self.mean), "std": _list(self.std)}
         return [f"{name} {value}" for name, value in named.items() if value not in {None, ""}]
 
     def __call__(self, image: Any) -> Tensor:
@@ -128,11 +128,15 @@ class ImageOptions:
                 raise ValueError(f"{name}= has {len(values)} values, the images have {channels} channels.")
             if max(values) > 1 and bool((pixels >= 0).all() & (pixels <= 1).all()):
                 raise ValueError(
-                    f"{name}={','.join(map(str, values))}: the pixels lie in [0, 1], so this seems to be for pixels "
+                    f"{name}={_list(values)}: the pixels lie in [0, 1], so this seems to be for pixels "
                     "from 0 to 255. Divide it by 255."
                 )
         mean, std = (torch.tensor(values, dtype=pixels.dtype).view(-1, 1, 1) for values in named.values())
         return (pixels - mean) / std
+
+
+def _list(numbers: tuple[float, ...]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def load_data(source: str | Path, *, key: str | None = None, images: ImageOptions | None = None) -> LoadedData:
@@ -169,14 +173,16 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
     path, images = Path(source), images or ImageOptions()
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.is_dir() and key is not None:
-        raise ValueError(f"key={key!r} is for files with several arrays or columns; {path} is a folder of images.")
     if path.is_dir():
+        if key is not None:
+            raise ValueError(f"key={key!r} is for files with several arrays or columns; {path} is a folder of images.")
         inputs, done = _load_folder(path, images)
     elif path.suffix == ".parquet":
         inputs, done = _load_parquet(path, key, images)
     elif path.suffix in _READERS:
-        inputs, done = _load_arrays(path, key, images)
+        stored, labeled = _pick(read_file(path, _READERS[path.suffix]), key, path)
+        inputs, done = _prepare(stored, path, images)
+        done += ["labels left out"] if labeled else []
     else:
         known = ", ".join([*_READERS, ".parquet"])
         raise ValueError(f"{path} has the suffix {path.suffix!r}; supported are {known} and folders of images.")
@@ -185,19 +191,15 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
 def load_labels(source: str | Path) -> Tensor | None:
     """Return the labels next to the examples of a file, which :func:`load_data` leaves out; None if it has none."""
-    path, found = Path(source), {}
+    path, labels = Path(source), {}
     if path.suffix == ".parquet":
         table = read_parquet(path)
-        found = {name: table.column(name).to_numpy().copy() for name in table.column_names if name in LABELS}
+        labels = {name: table.column(name).to_numpy().copy() for name in table.column_names if name in LABELS}
     elif path.suffix in _READERS:
-        loaded = read_file(path, _READERS[path.suffix])
-        if isinstance(loaded, Mapping):
-            found = {name: loaded[name] for name in loaded if name in LABELS}
-        elif isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
-            found = {"labels": loaded[1]}
-    if len(found) > 1:
-        raise ValueError(f"{path} has several kinds of labels, {', '.join(found)}: keep the one that is meant.")
-    return next((_as_tensor(value, path, name) for name, value in found.items()), None)
+        _, labels = _split(read_file(path, _READERS[path.suffix]))
+    if len(labels) > 1:
+        raise ValueError(f"{path} has several kinds of labels, {', '.join(labels)}: keep the one that is meant.")
+    return next((_as_tensor(value, path, name) for name, value in labels.items()), None)
 
 
 def describe_channels_last(inputs: Any, path: str | Path) -> str | None:
@@ -347,34 +349,29 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def _load_arrays(path: Path, key: str | None, images: ImageOptions) -> tuple[Any, list[str]]:
-    inputs, labeled = _pick(read_file(path, _READERS[path.suffix]), key, path)
-    prepared, done = _prepare(inputs, path, images)
-    return prepared, [*done, *(["labels left out"] if labeled else [])]
-
-
 def _prepare(inputs: Any, path: Path, images: ImageOptions) -> tuple[Any, list[str]]:
     """Return a tensor or a dict of them with bytes scaled and images preprocessed, and what was done."""
     several = isinstance(inputs, dict)
     if images.changes and several:
         raise ValueError(f"size=, mean= and std=: {path} holds {', '.join(inputs)}; choose the images with key=.")
-    if several:
-        # Masks and ids are no pixels.
-        names = [name for name in inputs if "mask" in name.lower() or name.lower().endswith("ids")]
-        whole = {name: inputs[name].long() for name in names if inputs[name].dtype == torch.uint8}
-        inputs = inputs | whole
-    pixels = [each for each in (inputs.values() if several else [inputs]) if each.dtype == torch.uint8]
+    named = inputs if several else {"": inputs}
+    for name, tensor in named.items():
+        if tensor.dtype == torch.uint8 and ("mask" in name.lower() or name.lower().endswith("ids")):  # no pixels
+            named = named | {name: tensor.long()}
+    pixels = [tensor for tensor in named.values() if tensor.dtype == torch.uint8]
     done = [*images.changes, *([_SCALED] if pixels else [])]
-    if any(each.numel() and int(each.max()) == 1 for each in pixels):
+    if any(tensor.numel() and int(tensor.max()) == 1 for tensor in pixels):
         warnings.warn(
             f"{path} holds bytes of 0 and 1, and bytes are divided by 255. If the model takes 0 and 1, save floats.",
-            stacklevel=4,
+            stacklevel=3,
         )
     if several:
-        return {name: _scale(tensor) for name, tensor in inputs.items()}, done
-    if not images.changes and (hint := describe_channels_last(inputs, path)) is not None:
-        warnings.warn(hint, stacklevel=4)
-    return images.apply_to_array(inputs, path) if images.changes else _scale(inputs), done
+        return {name: _scale(tensor) for name, tensor in named.items()}, done
+    if images.changes:
+        return images.apply_to_array(inputs, path), done
+    if (hint := describe_channels_last(inputs, path)) is not None:
+        warnings.warn(hint, stacklevel=3)
+    return _scale(inputs), done
 
 
 def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[str]]:
@@ -395,33 +392,41 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
         raise ValueError(f"{path} holds no examples: it has no rows.")
     if key is not None and key not in table.column_names:
         raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
-    images = [field.name for field in table.schema if _holds_images(field.type, types)]
-    if key is None and len(images) > 1:
+    fields = [field for field in table.schema if key in {None, field.name}]
+    images = [field.name for field in fields if _holds_images(field.type, types)]
+    if len(images) > 1:
         raise ValueError(f"{path} has images in {shorten(images)}. Choose the examples: key={images[0]!r}.")
-    if key in images or (key is None and images):
-        cells = table.column(key or images[0]).to_pylist()
+    if images:
+        cells = table.column(images[0]).to_pylist()
         stored = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
         return ImageList(stored, options, str(path)), [*options.changes, _SCALED]
-    numbers = [field.name for field in table.schema if _holds_numbers(field.type, types)]
-    names = [name for name in numbers if (name not in LABELS if key is None else name == key)]
+    numbers = [field for field in fields if _holds_numbers(field.type, types)]
+    names = [field.name for field in numbers if key is not None or field.name not in LABELS]
     if not names:
         raise ValueError(f"{path} has neither images nor numbers in {key or ', '.join(table.column_names)}.")
-    lists = [name for name in names if hasattr(table.schema.field(name).type, "value_type")]
+    lists = [field.name for field in numbers if field.name in names and hasattr(field.type, "value_type")]
     if lists and len(lists) < len(names):
         others = [name for name in names if name not in lists]
         raise ValueError(
             f"{path} has lists of numbers in {shorten(lists)} and single numbers in {shorten(others)}. Choose the "
             f"examples: key={lists[0]!r}."
         )
+    columns = f"columns {shorten(names, 6)}"
     if lists:
         stacked = {name: _stack_lists(table.column(name), name, path) for name in lists}
         inputs, done = _prepare(stacked if len(lists) > 1 else stacked[lists[0]], path, options)
-        return inputs, [f"columns {shorten(lists, 6)}", *done]
+        return inputs, [columns, *done]
     if options.changes:
         raise ValueError(f"size=, mean= and std= are for images; {path} has none, but numbers in {shorten(names, 6)}.")
     values = np.stack([_as_numbers(table.column(name)) for name in names], axis=1)
-    done = [f"columns {shorten(names, 6)}", *([_SCALED] if values.dtype == np.uint8 else [])]
-    return _scale(torch.from_numpy(values)).float(), done
+    return _scale(torch.from_numpy(values)).float(), [columns, *([_SCALED] if values.dtype == np.uint8 else [])]
+
+
+def _holds_images(kind: Any, types: Any) -> bool:
+    """Return whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
+    if types.is_struct(kind):
+        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _holds_numbers(kind: Any, types: Any) -> bool:
@@ -454,37 +459,37 @@ def _as_numbers(values: Any) -> "np.ndarray[Any, Any]":
     return array.astype(float) if array.dtype == object else array  # flags with empty cells are objects
 
 
-def _holds_images(kind: Any, types: Any) -> bool:
-    """Return whether a column holds images: their bytes, or, as the hub stores them, a struct of bytes and path."""
-    if types.is_struct(kind):
-        return any(kind.field(index).name == "bytes" for index in range(kind.num_fields))
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+def _split(stored: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the inputs among what a file holds, alone or by name, and the labels by name."""
+    if isinstance(stored, Mapping):
+        named = {str(name): value for name, value in stored.items()}
+        labels = {name: named.pop(name) for name in [*named] if name in LABELS}
+        return named, labels
+    if not (isinstance(stored, tuple | list) and len(stored) == 2 and all(isinstance(each, Tensor) for each in stored)):
+        return stored, {}
+    inputs, other = stored
+    # The second can only be the labels of the first if it is one number per example.
+    shapes = {inputs.shape[:1], (*inputs.shape[:1], 1)}
+    if inputs.dim() < 2 or inputs.shape == other.shape or other.shape not in shapes:
+        return stored, {}
+    return inputs, {"labels": other}
 
 
-def _pick(loaded: Any, key: str | None, path: Path) -> tuple[Any, bool]:
+def _pick(stored: Any, key: str | None, path: Path) -> tuple[Any, bool]:
     """Return the inputs among what a file holds, a tensor or a dict of them, and whether labels were left out."""
-    if isinstance(loaded, Mapping):
-        loaded = {str(name): value for name, value in loaded.items()}
+    inputs, labels = _split(stored)
     if key is not None:
-        if not isinstance(loaded, Mapping) or key not in loaded:
-            names = ", ".join(loaded) if isinstance(loaded, Mapping) else "one unnamed array"
+        named = inputs | labels if isinstance(stored, Mapping) else {}
+        if key not in named:
+            names = ", ".join(map(str, stored)) if isinstance(stored, Mapping) else "one unnamed array"
             raise ValueError(f"{path} has no array {key!r}; it has {names}.")
-        return _as_tensor(loaded[key], path), False
-    if isinstance(loaded, Mapping):
-        inputs = {name: _as_tensor(value, path, name) for name, value in loaded.items() if name not in LABELS}
-        if not inputs:
-            raise ValueError(f"{path} holds no examples: it has {', '.join(loaded) or 'nothing'}.")
-        return inputs if len(inputs) > 1 else next(iter(inputs.values())), len(inputs) < len(loaded)
-    if isinstance(loaded, tuple | list) and len(loaded) == 2 and _are_labels(*loaded):
-        return _as_tensor(loaded[0], path), True
-    return _as_tensor(loaded, path), False
-
-
-def _are_labels(inputs: Any, other: Any) -> bool:
-    """Return whether the second of two entries can only be the labels of the first: one number per example."""
-    if not (isinstance(inputs, Tensor) and isinstance(other, Tensor)) or inputs.dim() < 2:
-        return False
-    return inputs.shape != other.shape and other.shape in {inputs.shape[:1], (*inputs.shape[:1], 1)}
+        return _as_tensor(named[key], path), False
+    if not isinstance(stored, Mapping):
+        return _as_tensor(inputs, path), bool(labels)
+    if not inputs:
+        raise ValueError(f"{path} holds no examples: it has {', '.join(labels) or 'nothing'}.")
+    tensors = {name: _as_tensor(value, path, name) for name, value in inputs.items()}
+    return tensors if len(tensors) > 1 else next(iter(tensors.values())), bool(labels)
 
 
 def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:

@@ -68,16 +68,13 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
 def load_weights(model: nn.Module, file: Path) -> None:
     """Load the weights of a file into a model; raise if they do not fit, with the differences."""
     state = _read_weights(file)
-    own = model.state_dict()
-    _drop_prefix(state, own.keys(), file)
+    expected = model.state_dict()
+    _drop_prefix(state, expected.keys(), file)
+    floating = {name for name, each in expected.items() if isinstance(each, Tensor) and each.is_floating_point()}
     integers = [
-        f"{name} in {str(each.dtype).removeprefix('torch.')}"
-        for name, each in state.items()
-        if isinstance(each, Tensor)
-        and not each.dtype.is_floating_point
-        and not each.dtype.is_complex
-        and isinstance(own.get(name), Tensor)
-        and own[name].is_floating_point()
+        f"{name} in {str(weight.dtype).removeprefix('torch.')}"
+        for name, weight in state.items()
+        if name in floating and isinstance(weight, Tensor) and not (weight.is_floating_point() or weight.is_complex())
     ]
     if integers:
         raise ValueError(
@@ -131,8 +128,7 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     problems = []
     for keys, here, there in ((missing, "model", "file"), (unexpected, "file", "model")):
         # load_state_dict calls BatchNorm's counters unexpected, but never missing.
-        names = sorted(name for name in keys if not name.endswith("num_batches_tracked"))
-        if names:
+        if names := sorted(name for name in keys if not name.endswith("num_batches_tracked")):
             count = f"{pluralize(len(names), 'weight')} of the {here} {'is' if len(names) == 1 else 'are'}"
             problems.append(f"{count} not in the {there} ({shorten(names)})")
     if shapes:
@@ -157,12 +153,11 @@ def _load_code(source: str) -> Model:
 
 def _check_factory(source: str, factory: Any) -> None:
     """Raise if something cannot be called without arguments."""
-    try:
+    required: list[str] = []
+    with suppress(ValueError):  # some builtins have no signature
         parameters = inspect.signature(factory).parameters.values()
-    except ValueError:  # some builtins have no signature
-        return
-    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    required = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
+        variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        required = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
     if not required:
         return
     module, _, name = source.partition(":")

@@ -14,10 +14,9 @@ from effdeg.pools._rank import rank
 from effdeg.pools._ranked import Pool
 from effdeg.pools._reading import read_table
 from effdeg.pools._result import Ranking
-from effdeg.pools._scores import Advantage, Score, Statistic
+from effdeg.pools._scores import Advantage, BestVariant, Score, Statistic
 from effdeg.pools._statistics import Environment
 from effdeg.pools._table import PoolRows
-from effdeg.pools._variants import BestVariant
 
 __all__ = [
     "Advantage",

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from effdeg._adapters.paths import check_interpolable
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
+from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
@@ -44,10 +46,8 @@ _IDENTIFYING = 2000  # examples that identify a data set that is not in memory
 _SAME = 0.01  # a model whose predictions are less certain by more than this share is not the one that was measured
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
-WEIGHTS = "weights"
-"""A hash of the weights as they were loaded, from whichever file; not in the table either."""
-NOTES = "notes"
-"""What should be said of a checkpoint: in what is measured of it, but not in the table."""
+WEIGHTS, NOTES = "weights", "notes"
+"""Measured, but not in the table: a hash of the weights as they were loaded, and what should be said of them."""
 DISAGREEMENT = "disagreement"
 """A measure of a checkpoint among others: its row first has the predicted classes, from which the table computes it."""
 PREDICTIONS = ("confidence", "entropy", "nuclear_norm", DISAGREEMENT)
@@ -74,24 +74,24 @@ class RowSettings:
             check_changes(self.paths.partners, "in a pool, a part of the examples is used for proxies")
         check_names(self.proxies)
         check_count("proxy_examples", self.proxy_examples, least=1)
-        values: tuple[object, ...]
-        for kind, values in (("components", self.components), ("proxies", self.proxies)):
-            if twice := [value for value in values if values.count(value) > 1]:
-                raise ValueError(f"{kind}={twice[0]!r} is given twice.")
-        if own := [name for name in self.proxies if name.startswith("effective_degree")]:
-            raise ValueError(f"proxies={own}: every row has the effective degree anyway. Leave it out of the proxies.")
+        for kind, values in {"components": self.components, "proxies": self.proxies}.items():
+            if repeated := [value for value, count in Counter(values).items() if count > 1]:
+                raise ValueError(f"{kind}={repeated[0]!r} is given twice.")
+        if degrees := [name for name in self.proxies if name.startswith("effective_degree")]:
+            raise ValueError(
+                f"proxies={degrees}: every row has the effective degree anyway. Leave it out of the proxies."
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as numbers, strings and lists, for JSON."""
-        own = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        dtype = str(self.dtype).removeprefix("torch.") if self.dtype is not None else None
-        return {**own, **vars(self.paths), "dtype": dtype}
+        """Return the settings, for JSON."""
+        dtype = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
+        return {**vars(self), **vars(self.paths), "dtype": dtype}
 
 
 def list_numbers(model: nn.Module) -> dict[str, float]:
     """Return the numbers that may decide what a model returns but are no weights, such as a temperature."""
-    own = ((f"{name}.{key}", each) for name, part in model.named_modules() for key, each in vars(part).items())
-    return {name: each for name, each in own if isinstance(each, int | float) and not name.endswith(".training")}
+    held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
+    return {key: value for key, value in held.items() if isinstance(value, int | float) and key[-9:] != ".training"}
 
 
 def hash_text(text: str) -> str:
@@ -113,8 +113,21 @@ class LabeledExamples:
         if len(self.examples) < 2:
             raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
         with seed_everything(0):  # a data set may draw
-            few = self.fetch_item([0, 1])
-        self.has_labels, self.note = few.labels is not None, few.note
+            self.two = self.fetch_item([0, 1])
+
+    @classmethod
+    def read(cls, data: Any, name: str, read_item: ItemReader) -> "LabeledExamples | None":
+        """Return examples that must have labels, if any are given."""
+        examples = None if data is None else cls(data, name, read_item)
+        if examples is not None and not examples.has_labels:
+            advice = "give (inputs, labels), or a Dataset or DataLoader of such pairs."
+            raise ValueError(f"{name}= holds no labels: {advice}")
+        return examples
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the examples have labels."""
+        return self.two.labels is not None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -130,35 +143,53 @@ class LabeledExamples:
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
         count = len(self) if isinstance(self.examples, Batch) else min(len(self), _IDENTIFYING)
-        indices = [len(self) * number // count for number in range(count)]
-        parts = [indices[start : start + _HASHED] for start in range(0, count, _HASHED)]
-        with seed_everything(seed):  # a data set may draw
-            hashes = [hash_examples(self.examples.fetch(part)) for part in parts]
-        return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
+        indices = self._spread(count)
+        return {
+            "examples": len(self),
+            "labels": self.has_labels,
+            "hash": hash_text("".join(hash_parts(self.examples, indices, seed))),
+        }
 
     def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
         """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = {hash_examples(self.read_item(each._fetch_some(seed)).inputs) for each in (self, other)}
+        hashes = set()
+        for each in (self, other):
+            with seed_everything(seed):  # a data set may draw
+                hashes.add(hash_examples(self.read_item(each.examples.fetch(each._spread(_HASHED))).inputs))
         return len(self) == len(other) and len(hashes) == 1
 
-    def _fetch_some(self, seed: int) -> Tree:
-        with seed_everything(seed):  # a data set may draw
-            return self.examples.fetch([len(self) * number // _HASHED for number in range(_HASHED)])
+    def _spread(self, count: int) -> list[int]:
+        return [len(self) * number // count for number in range(count)]
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""
-        return LabeledExamples(_First(self.examples, min(count, len(self))), self.name, self.read_item)
+        few = copy.copy(self)
+        few.examples = _First(self.examples, min(count, len(self)))
+        return few
 
 
+@dataclass(frozen=True)
 class _First:
-    def __init__(self, examples: Examples, count: int) -> None:
-        self._examples, self._count = examples, count
+    examples: Examples
+    count: int
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        return self._examples.fetch(indices)
+        return self.examples.fetch(indices)
+
+
+def hash_parts(examples: Examples, indices: Sequence[int], seed: int) -> list[str]:
+    """Return hashes of examples, a few at a time."""
+    with seed_everything(seed):  # a data set may draw
+        starts = range(0, len(indices), _HASHED)
+        return [hash_examples(examples.fetch(indices[start : start + _HASHED])) for start in starts]
+
+
+def hash_weights(state: Mapping[str, Any]) -> str:
+    """Return a hash of the tensors of a state dict."""
+    return hash_examples({name: value.reshape(-1) for name, value in state.items() if torch.is_tensor(value)})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,17 +206,14 @@ class CheckpointMeasurer:
     workers: int
     device: Device
 
-    def check_proxies(self) -> None:
-        """Raise if a proxy needs labels and there are none."""
+    def check_labels(self) -> None:
+        """Raise if a proxy needs labels and there are none, or if examples that should differ are the same."""
         needing = [name for name in self.settings.proxies if "labels" in find_needs(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(
                 f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
                 "examples of data=…."
             )
-
-    def check_examples(self) -> None:
-        """Raise if examples that should differ are the same."""
         seed = self.settings.paths.seed
         if self.train and self.data.has_labels and self.train.has_inputs_of(self.data, seed):
             raise ValueError(
@@ -202,11 +230,9 @@ class CheckpointMeasurer:
         """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
-        train = self.train.first(_TRIED) if self.train is not None else None
+        train = None if self.train is None else self.train.first(_TRIED)
         if paths.at is None:  # before the model fails on integers
-            with seed_everything(0):  # a data set may draw
-                few = self.data.fetch_item([0, 1]).inputs
-            check_interpolable(few, advice=partial(advice_for_integers, self.model))
+            check_interpolable(self.data.two.inputs, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():
             for weight in model.parameters():
@@ -247,11 +273,10 @@ class CheckpointMeasurer:
         # A function that draws from a generator of its own is known by its name alone.
         return {"function": name_partners(paths.partners), "copies": hashes.pop() if len(hashes) == 1 else None}
 
-    def measure(self, file: Path) -> dict[str, Any]:
+    def measure(self, file: Path, update: Update = ignore) -> dict[str, Any]:  # noqa: ARG002
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
-        weights = {name: each.reshape(-1) for name, each in self.model.state_dict().items() if torch.is_tensor(each)}
-        return self.measure_model() | {WEIGHTS: hash_examples(weights)}
+        return self.measure_model() | {WEIGHTS: hash_weights(self.model.state_dict())}
 
     def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""
@@ -259,7 +284,7 @@ class CheckpointMeasurer:
         along, fits = self._measure_along_paths()
         notes = [note for fit in fits for note in fit.notes(fixed_output=True)]
         notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
-        notes += [each.note for each in (self.data, self.train, self.labeled) if each is not None and each.note]
+        notes += [each.two.note for each in (self.data, self.train, self.labeled) if each and each.two.note]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
         return row | {NOTES: notes}
 
@@ -267,7 +292,8 @@ class CheckpointMeasurer:
         """Return measures along the paths, and the fits of the probabilities."""
         paths, degree = self.settings.paths, self.settings.degree
         running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
-        row, fits = {}, []
+        row: dict[str, float] = {}
+        fits = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
             traced = trace(self.model, self.data, **vars(paths), **running)
@@ -281,10 +307,9 @@ class CheckpointMeasurer:
                 raw = traced.fit(degree=degree, components=components)
                 fits.append(raw)
                 logits = traced.fit(degree=degree, components=components, output="identity")
-                row[f"effective_degree{after}"] = raw.value
-                row[f"effective_degree_stderr{after}"] = raw.stderr
-                row[f"effective_degree_normalized{after}"] = logits.normalized
-                row[f"effective_degree_normalized_stderr{after}"] = logits.normalized_stderr
+                values = raw.value, raw.stderr, logits.normalized, logits.normalized_stderr
+                kinds = "", "_stderr", "_normalized", "_normalized_stderr"
+                row |= {f"effective_degree{kind}{after}": value for kind, value in zip(kinds, values, strict=True)}
         return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1]), fits
 
     def _measure_predictions(self) -> dict[str, Any]:
@@ -298,10 +323,9 @@ class CheckpointMeasurer:
 
     def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
         proxies = [name for name in self.settings.proxies if name not in known]
-        row = self._evaluate([name for name in proxies if "labels" not in find_needs(name)], self.data)
-        row |= self._evaluate(
-            [name for name in proxies if "labels" in find_needs(name)], (self.train or self.data).examples
-        )
+        needing = [name for name in proxies if "labels" in find_needs(name)]
+        row = self._evaluate([name for name in proxies if name not in needing], self.data)
+        row |= self._evaluate(needing, (self.train or self.data).examples)
         return {name: row[name] for name in proxies}
 
     def _evaluate(self, names: Sequence[str], data: LabeledExamples | Examples) -> dict[str, Any]:
@@ -337,26 +361,22 @@ class CheckpointMeasurer:
             row["train_accuracy"] = self._measure_accuracy(self.train)
         if self.data.has_labels:
             row["test_accuracy"] = self._measure_accuracy(self.data)
-        if len(row) == 2:
-            row["gap"] = row["train_accuracy"] - row["test_accuracy"]
-        return row
+        return row | ({"gap": row["train_accuracy"] - row["test_accuracy"]} if len(row) == 2 else {})
 
     def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:
         """Return what is suspicious about accuracies."""
+        advice = f"far below that of guessing, 1 in {classes}: are the labels in the order of the model's outputs?"
         counts = {"train_accuracy": len(self.train or ()), "test_accuracy": len(self.data)}
-        low = [
-            name.replace("_", " ")
-            for name, value in accuracies.items()
-            if counts.get(name, 0) >= _GUESSED * classes and value < 0.5 / classes
+        return [
+            f"{name.replace('_', ' ')} is {advice}"
+            for name, count in counts.items()
+            if count >= _GUESSED * classes and accuracies.get(name, 1.0) < 0.5 / classes
         ]
-        guessing = f"far below that of guessing, 1 in {classes}"
-        return [f"{each} is {guessing}: are the labels in the order of the model's outputs?" for each in low]
 
     def _measure_accuracy(self, data: LabeledExamples) -> float:
-        seed, dtype = self.settings.paths.seed, self.settings.dtype
+        seed, dtype, correct = self.settings.paths.seed, self.settings.dtype, 0
         with inference(self.model, seed=seed, device=self.device, dtype=dtype) as runner:
             batches = Batches(self.batch_size, runner.device)
-            correct = 0
             parts = _Parts(data, batches.size)
             for inputs, labels in DataLoader(parts, batch_size=None, num_workers=self.workers):
 
@@ -377,18 +397,18 @@ def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
     return {name: torch.cat([part[name] for part in found]).mean().item() for name in ALONG_PATHS}
 
 
+@dataclass
 class _Parts(Dataset[tuple[Tree, Any]]):
     """Examples in batches, which a loader can read ahead in other processes."""
 
-    def __init__(self, examples: LabeledExamples, size: int) -> None:
-        self._examples, self._size = examples, size
+    examples: LabeledExamples
+    size: int
 
     def __len__(self) -> int:
-        return math.ceil(len(self._examples) / self._size)
+        return math.ceil(len(self.examples) / self.size)
 
     def __getitem__(self, number: int) -> tuple[Tree, Any]:
-        start = number * self._size
-        item = self._examples.fetch_item(range(start, min(start + self._size, len(self._examples))))
+        item = self.examples.fetch_item(range(len(self.examples))[number * self.size : (number + 1) * self.size])
         return item.inputs, item.labels
 
 

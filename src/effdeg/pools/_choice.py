@@ -123,28 +123,26 @@ class Choice:
         return plot_choice(self, theme=theme)
 
     def _list_rows(self) -> list[dict[str, Any]]:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name, score in self.scores.items():
-            row: dict[str, Any] = {"model": name, "score": score, "best_in": self.probabilities[name]}
+            rows.append({"model": name, "score": score, "best_in": self.probabilities[name]})
             for measure, (value, stderr) in self.measures[name].items():
-                row[measure] = value
-                if stderr is not None:
-                    row[f"{measure}_stderr"] = stderr
-            rows.append(row)
+                rows[-1] |= {measure: value} | ({} if stderr is None else {f"{measure}_stderr": stderr})
         return rows
 
     def conditions(self) -> str:
         """Describe the examples and changes that the choice was made with."""
         return f"{self.settings['examples']} examples, changed by {self.settings['change']}"
 
-    def _repr_html_(self) -> str:
-        return render_tables([(self.describe(), self.rows())], [self.conditions(), *self._list_notes()])
-
-    def _list_notes(self) -> list[str]:
+    def warnings(self) -> list[str]:
+        """Return the notes as sentences of their own."""
         return [f"note: {note}" for note in self.notes]
 
+    def _repr_html_(self) -> str:
+        return render_tables([(self.describe(), self.rows())], [self.conditions(), *self.warnings()])
+
     def __str__(self) -> str:
-        return "\n".join([self.describe(), *align_columns(self.rows()), self.conditions(), *self._list_notes()])
+        return "\n".join([self.describe(), *align_columns(self.rows()), self.conditions(), *self.warnings()])
 
     def __repr__(self) -> str:
         return f"Choice({' < '.join(self.ranking)})"
@@ -159,49 +157,40 @@ def choose(
 ) -> Choice:
     """Score models by what was observed of them, and by the labels of the first examples, if any are known."""
     names = list(observations)
-    predicted = torch.stack([each.logits.argmax(1) for each in observations.values()], dim=1)
-    copies = torch.stack([each.copies for each in observations.values()], dim=1)
+    predicted = torch.stack([observed.logits.argmax(1) for observed in observations.values()], dim=1)
+    copies = torch.stack([observed.copies for observed in observations.values()], dim=1)
     parts = {"inconsistency": (predicted != copies).double(), "disagreement": compare_predictions(predicted)}
-    classes = next(iter(observations.values())).logits.shape[1]
-    chances = _find_chances(predicted, copies, classes)
-    wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double().numpy()
-    shares = [_divide(part, chance) for part, chance in zip(parts.values(), chances, strict=True)]
-    each = torch.stack(shares).mean(0).numpy()  # of every example and model
-    examples = len(each)
+    chances = _find_chances(predicted, copies, next(iter(observations.values())).logits.shape[1])
+    # As much as chance where chance would give nothing.
+    pairs = zip(parts.values(), chances, strict=True)
+    shares = [torch.where(chance > 0, part / chance.clamp(min=1e-12), 1.0) for part, chance in pairs]
+    by_example = torch.stack(shares).mean(0).numpy()  # examples × models
+    wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double()
+    examples = len(by_example)
     counts = np.random.default_rng(settings["seed"]).multinomial(examples, [1 / examples] * examples, _RESAMPLES)
-    score = _estimate_scores(each, wrong, np.ones((1, examples)))[0]
-    resampled = _estimate_scores(each, wrong, counts.astype(np.float64))
+    score = _estimate_scores(by_example, wrong, np.ones((1, examples)))[0]
+    resampled = _estimate_scores(by_example, wrong, counts.astype(np.float64))
     won = resampled == resampled.min(1, keepdims=True)
     probabilities = (won / won.sum(1, keepdims=True)).mean(0)
     order = np.lexsort((-probabilities, score))
-    best = order[0]
-    tied = [names[j] for j in order[1:] if (resampled[:, j] <= resampled[:, best]).mean() > _LEVEL]
-    measures = {
-        name: _list_measures(
-            observations[name],
-            {part: values[:, j] for part, values in parts.items()},
-            None if wrong is None else wrong[:, j],
-        )
-        for j, name in enumerate(names)
-    }
-    ordered = [names[j] for j in order]
+    measures = {}
+    for j in order:
+        accuracy = {} if wrong is None else {"accuracy": 1 - wrong[:, j]}
+        compared = {part: values[:, j] for part, values in parts.items()}
+        measures[names[j]] = _list_measures(observations[names[j]], accuracy | compared)
     return Choice(
         models=models,
         scores={names[j]: float(score[j]) for j in order},
         probabilities={names[j]: float(probabilities[j]) for j in order},
-        tied=tuple(tied),
-        measures={name: measures[name] for name in ordered},
+        tied=tuple(names[j] for j in order[1:] if (resampled[:, j] <= resampled[:, order[0]]).mean() > _LEVEL),
+        measures=measures,
         settings=settings,
         notes=(*notes, *_find_notes(observations, predicted, parts, measures)),
     )
 
 
 def compare_predictions(predicted: Tensor) -> Tensor:
-    """Return, for every example and model, the share of the other models that predict another class.
-
-    Args:
-        predicted: The predicted classes, examples × models.
-    """
+    """Return, for every example and model, the share of the other models that predict another class."""
     models = predicted.shape[1]
     same = torch.stack([(predicted == predicted[:, [j]]).sum(1) for j in range(models)], dim=1)
     return (models - same).double() / (models - 1)
@@ -223,16 +212,12 @@ def _count_each(predicted: Tensor, classes: int) -> Tensor:
     return counts.double() / len(predicted)
 
 
-def _divide(part: Tensor, chance: Tensor) -> Tensor:
-    """Return a part of the scores as a share of what chance would give; as much as chance if that is nothing."""
-    return torch.where(chance > 0, part / chance.clamp(min=1e-12), 1.0)
-
-
-def _estimate_scores(each: Array, wrong: Array | None, counts: Array) -> Array:
+def _estimate_scores(by_example: Array, labeled_wrong: Tensor | None, counts: Array) -> Array:
     """Return the score of each model, resamples × models, for how often each resample has each example."""
-    scores: Array = counts @ each / counts.sum(1, keepdims=True)
-    if wrong is None:
+    scores: Array = counts @ by_example / counts.sum(1, keepdims=True)
+    if labeled_wrong is None:
         return scores
+    wrong = labeled_wrong.numpy()
     labeled = counts[:, : len(wrong)]
     # A resample without any labeled example says as much about the labels as the examples themselves do.
     labeled = np.where(labeled.sum(1, keepdims=True) > 0, labeled, 1.0)
@@ -291,25 +276,24 @@ def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Ar
     return mean + slope * x + deviation / (deviation + variance) * missed  # type: ignore[no-any-return]
 
 
-def _list_measures(observation: Observation, parts: Mapping[str, Tensor], wrong: Array | None) -> dict[str, Estimate]:
+def _list_measures(observation: Observation, compared: Mapping[str, Tensor]) -> dict[str, Estimate]:
     log_probabilities = observation.logits.double().log_softmax(1)
     probabilities = log_probabilities.exp()
     of_examples = {
-        **({} if wrong is None else {"accuracy": 1 - torch.from_numpy(wrong)}),
-        **parts,
+        **compared,
         "confidence": probabilities.amax(1),
         "entropy": -(probabilities * log_probabilities).sum(1),
         **observation.of_examples,
     }
     measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
-    measures["nuclear_norm"] = score_nuclear_norm(probabilities), None
-    if probabilities.shape[1] > 2:  # two classes have no MaNo
-        measures["mano"] = score_mano(observation.logits), None
-    measures["energy"] = score_energy(observation.logits), None
-    measures["cot"] = score_cot(probabilities), None
-    if observation.train_accuracy is not None:
-        measures["train_accuracy"] = observation.train_accuracy, None
-    return measures
+    of_all = {
+        "nuclear_norm": score_nuclear_norm(probabilities),
+        "mano": score_mano(observation.logits) if probabilities.shape[1] > 2 else None,  # two classes have none
+        "energy": score_energy(observation.logits),
+        "cot": score_cot(probabilities),
+        "train_accuracy": observation.train_accuracy,
+    }
+    return measures | {name: (value, None) for name, value in of_all.items() if value is not None}
 
 
 def _find_notes(

@@ -113,17 +113,24 @@ class Comparison:
         Raises:
             ValueError: If ``level`` is not between 0 and 1.
         """
-        pairs, found = list(combinations(self.ranking, 2)), []
+        pairs, differences = list(combinations(self.ranking, 2)), []
         for simpler, other in pairs:
             one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
             mean, stderr = mean_and_stderr(two - one)
             bounds = interval(mean, stderr, count=len(one), level=1 - (1 - level) / len(pairs))
-            found.append(Difference(simpler, other, mean, stderr, bounds, float(two.mean())))
-        return found
+            differences.append(Difference(simpler, other, mean, stderr, bounds, float(two.mean())))
+        return differences
 
     def above_simplest(self) -> dict[str, Difference]:
         """Return, for every model but the simplest, how much more complex it is than the simplest."""
         return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
+
+    def _list_estimates(self) -> Iterator[tuple[str, float, tuple[float, float], Difference | None]]:
+        """Return for each model its name, value, 95% interval and difference from the simplest, which has none."""
+        above = self.above_simplest()
+        for name, measurement in self.measurements.items():
+            value, _ = measurement.estimate(normalized=self.normalized)
+            yield name, value, measurement.interval(normalized=self.normalized), above.get(name)
 
     def describe(self) -> str:
         """Describe what the models are compared by, such as ``normalized effective degree of the probabilities``."""
@@ -143,13 +150,11 @@ class Comparison:
 
     def rows(self) -> Rows:
         """Return a table of strings: a header, then a row per model, with its proxies."""
-        above = self.above_simplest()
         proxies = list(next(iter(self.proxies.values()), ()))
         rows = [["model", "value (95% interval)", "above the simplest", "significant", *proxies]]
-        for name, measurement in self.measurements.items():
-            value = measurement.estimate(normalized=self.normalized)[0]
-            row = [name, f"{value:.4g} ({format_interval(*measurement.interval(normalized=self.normalized))})", "", ""]
-            if (difference := above.get(name)) is not None:
+        for name, value, span, difference in self._list_estimates():
+            row = [name, f"{value:.4g} ({format_interval(*span)})", "", ""]
+            if difference is not None:
                 row[2] = f"{difference.value:.3g} ({format_interval(*difference.interval)})"
                 row[3] = "yes" if difference.significant else "negligible" if difference.negligible else "no"
             rows.append([*row, *(self.proxies[name][proxy].estimate for proxy in proxies)])
@@ -161,13 +166,12 @@ class Comparison:
         The columns are ``model``, ``value``, ``stderr``, ``low`` and ``high`` (the 95% interval), ``above_simplest``,
         ``above_low``, ``above_high`` and ``significant`` (NaN for the simplest), and the values of proxies.
         """
-        above, rows = self.above_simplest(), []
-        for name, measurement in self.measurements.items():
-            row: dict[str, Any] = {"model": name}
-            row["value"], row["stderr"] = measurement.estimate(normalized=self.normalized)
-            row["low"], row["high"] = measurement.interval(normalized=self.normalized)
+        rows = []
+        for name, value, (low, high), difference in self._list_estimates():
+            stderr = self.measurements[name].estimate(normalized=self.normalized)[1]
+            row: dict[str, Any] = {"model": name, "value": value, "stderr": stderr, "low": low, "high": high}
             row |= dict.fromkeys(("above_simplest", "above_low", "above_high", "significant"), math.nan)
-            if (difference := above.get(name)) is not None:
+            if difference is not None:
                 row["above_simplest"], (row["above_low"], row["above_high"]) = difference.value, difference.interval
                 row["significant"] = difference.significant
             rows.append(row | (self.proxies[name].row() if self.proxies else {}))
@@ -193,11 +197,10 @@ class Comparison:
 
     def __str__(self) -> str:
         width = max(map(len, self.ranking))
-        lines = []
-        for rank, (name, measurement) in enumerate(self.measurements.items(), start=1):
-            value = measurement.estimate(normalized=self.normalized)[0]
-            span = format_interval(*measurement.interval(normalized=self.normalized))
-            lines.append(f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {span})")
+        lines = [
+            f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {format_interval(*span)})"
+            for rank, (name, value, span, _) in enumerate(self._list_estimates(), start=1)
+        ]
         for difference in self.differences():
             if difference.identical:
                 lines.append(f"{difference.simpler} has the same value as {difference.other} on every path")
@@ -220,12 +223,10 @@ class Comparison:
                 "this is of the probabilities. The normalized value that follows the gap of ConvNets is that of the "
                 "logits: use output='identity'."
             ] = self.ranking
-        for name, measurement in self.measurements.items():
-            for note in note_uniform(measurement):
-                about.setdefault(note, []).append(name)
-        for name, measurement in self.measurements.items():
-            for note in measurement.notes():
-                about.setdefault(note, []).append(name)
+        for list_notes in (note_uniform, Measurement.notes):
+            for name, measurement in self.measurements.items():
+                for note in list_notes(measurement):
+                    about.setdefault(note, []).append(name)
         return [
             f"note: {note}" if len(names) == len(self.measurements) else f"note on {', '.join(names)}: {note}"
             for note, names in about.items()
@@ -289,7 +290,7 @@ def compare(
         if inputs is not None or names or settings:
             raise TypeError("measurements are compared as they are: give no inputs, proxies or settings with them.")
         check_comparable(measured)
-        return _rank(measured, normalized)
+        return _rank(measured, normalized, {})
     if inputs is None:
         raise TypeError("inputs are missing: give the examples that the models are measured on.")
     if settings.get("tolerance") is not None:
@@ -333,11 +334,9 @@ def name_models(models: object) -> dict[str, Any]:
     return dict(models)
 
 
-def _rank(
-    measurements: Mapping[str, Measurement], normalized: bool, proxies: Mapping[str, Table] | None = None
-) -> Comparison:
+def _rank(measurements: Mapping[str, Measurement], normalized: bool, proxies: Mapping[str, Table]) -> Comparison:
     ranking = sorted(measurements, key=lambda name: measurements[name].estimate(normalized=normalized)[0])
-    tables = {name: proxies[name] for name in ranking} if proxies else {}
+    tables = {name: proxies[name] for name in ranking if name in proxies}
     return Comparison({name: measurements[name] for name in ranking}, normalized, tables)
 
 
@@ -369,13 +368,13 @@ def _evaluate(
 ) -> dict[str, Table]:
     """Evaluate the proxies of each model; some compare it with the others."""
     options: Any = {name: settings[name] for name in RunOptions.__annotations__ if name in settings}
-    found = {}
+    tables = {}
     for name, model in models.items():
         others = [other for other in models.values() if other is not model] if "disagreement" in names else None
         with naming(name), warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)  # the measurement has it
-            found[name] = evaluate(model, data, cross_entropy, names=names, others=others, **options)
-    return found
+            tables[name] = evaluate(model, data, cross_entropy, names=names, others=others, **options)
+    return tables
 
 
 def note_uniform(measurement: Measurement) -> list[str]:

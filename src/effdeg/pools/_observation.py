@@ -1,12 +1,11 @@
 """What a model does on examples, and on the way from each to a changed copy: all that a choice among models reads."""
 
-import hashlib
-import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -24,12 +23,12 @@ from effdeg._adapters.outputs import as_class_logits, shaped_values
 from effdeg._adapters.partners import Partners, draw
 from effdeg._adapters.paths import is_mask
 from effdeg._adapters.settings import FitSettings, PathSettings
-from effdeg._utils.files import write_atomically
+from effdeg._utils.files import dump, write_atomically
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, take
 from effdeg.measuring._estimator import summarize
 from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
-from effdeg.pools._checkpoint import LabeledExamples, list_numbers
+from effdeg.pools._checkpoint import LabeledExamples, hash_parts, hash_text, hash_weights, list_numbers
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._predictions import predict_classes
@@ -90,13 +89,12 @@ class Observer:
         """Observe a model, or read what was kept of it."""
         model = load()
         file = self._find_file(model)
-        if file is not None and (kept := self._read(file, model)) is not None:
+        if file is None:
+            return self._observe(model, update)
+        if (kept := self._read(file, model)) is not None:
             return kept
         observation = self._observe(model, update)
-        if file is not None:
-            content = io.BytesIO()
-            torch.save(vars(observation), content)
-            write_atomically(file, content.getvalue())
+        write_atomically(file, dump(partial(torch.save, vars(observation))))
         return observation
 
     def _read(self, file: Path, model: Model) -> Observation | None:
@@ -129,12 +127,10 @@ class Observer:
         )
         drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T)
 
-        looked = False
+        looks = count()
 
         def read(returned: Any, points: int) -> Tensor:
-            nonlocal looked
-            outputs = shaped_values(returned, "identity", points=points, look=not looked, whose="network")
-            looked = True
+            outputs = shaped_values(returned, "identity", points=points, look=next(looks) == 0, whose="network")
             if outputs.dim() > 2:
                 as_class_logits(outputs)  # raises
             return outputs.reshape(points, -1)
@@ -142,7 +138,7 @@ class Observer:
         rows: dict[int, dict[str, Tensor]] = {}
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
             path_runner = PathRunner(runner, self.examples, drawn, self.batch_size, option="change")
-            for group in path_runner.run(read, update=update):
+            for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
                 columns = _summarize(group, self.nodes)
                 for block, part in split_rows(group.blocks):
                     rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
@@ -162,10 +158,14 @@ class Observer:
 
     def try_training(self, model: Model, classes: int) -> None:
         """Check the labels of training examples, and run a model on a few of them."""
-        with self._open_training(model, classes) as (evaluator, _):
-            few = take(evaluator.inputs, slice(2))
-            with evaluator.open_beside(evaluator.runner.model, (few, None)) as beside:
-                predict_classes(beside)
+        try:
+            with self._open_training(model, classes) as (evaluator, _):
+                few = take(evaluator.inputs, slice(2))
+                with evaluator.open_beside(evaluator.runner.model, (few, None)) as beside:
+                    predict_classes(beside)
+        except Exception as error:
+            error.add_note("This is about the examples of train=.")
+            raise
 
     def _measure_accuracy(self, model: Model, classes: int) -> float:
         """Return the accuracy on training examples."""
@@ -188,30 +188,24 @@ class Observer:
         """Return the file that keeps what is observed of a model; its name is a hash of all that decides it."""
         if self.keep is None or not isinstance(model, nn.Module):
             return None
-        state = {**model.state_dict(), **dict(model.named_buffers())}
-        weights = {name: each.reshape(-1) for name, each in state.items() if torch.is_tensor(each)}
         some = spread(self.indices, _HASHED)
         with seed_everything(self.seed):  # a data set may draw
             inputs = ItemReader(model)(self.examples.fetch(some)).inputs
         partners = Partners(self.change, len(self.examples), ItemReader(model), option="change")
-        told = (
-            hash_examples(weights),
+        identity = (
+            hash_weights({**model.state_dict(), **dict(model.named_buffers())}),
             repr(model),
             list_numbers(model),
-            self._data_hash,
+            self._data_hashes,
             hash_examples(partners.fetch(inputs, some, seed=self.seed, block=0)),
             self.train and LabeledExamples(self.train, "train", ItemReader(model)).fingerprint(self.seed),
-            *(str(each) for each in (self.at, self.nodes, self.seed, self.dtype, self.indices)),
+            *(str(setting) for setting in (self.at, self.nodes, self.seed, self.dtype, self.indices)),
         )
-        return self.keep / f"{hashlib.sha256(repr(told).encode()).hexdigest()[:24]}.pt"
+        return self.keep / f"{hash_text(repr(identity))}.pt"
 
     @cached_property
-    def _data_hash(self) -> str:
-        digest = hashlib.sha256()
-        with seed_everything(self.seed):  # a data set may draw
-            for start in range(0, len(self.indices), _HASHED):
-                digest.update(hash_examples(self.examples.fetch(self.indices[start : start + _HASHED])).encode())
-        return digest.hexdigest()
+    def _data_hashes(self) -> list[str]:
+        return hash_parts(self.examples, self.indices, self.seed)
 
 
 def spread(indices: list[int], count: int) -> list[int]:

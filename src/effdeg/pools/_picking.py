@@ -10,25 +10,16 @@ from torch import Tensor
 
 from effdeg._adapters.arguments import ItemReader
 from effdeg._adapters.examples import as_examples, keeps_order
-from effdeg._adapters.inference import Device, Model, check_device, check_precision, seed_everything
+from effdeg._adapters.inference import Model, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.partners import name_partners, read_changes
 from effdeg._utils.checks import check_count
-from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable
-from effdeg._utils.progress import progress_bar
 from effdeg.pools._checkpoint import LabeledExamples
 from effdeg.pools._choice import Choice, choose
 from effdeg.pools._comparison import name_models, naming
-from effdeg.pools._observation import (
-    Load,
-    NotFinite,
-    Observation,
-    Observer,
-    choose_change,
-    spread,
-)
-from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, measure_one, run_on_ray
+from effdeg.pools._observation import Load, NotFinite, Observation, Observer, choose_change, spread
+from effdeg.pools._runners import check_place, run_all
 
 NODES = 4
 """Points on the path from an example to its changed copy, both ends included: a fit of degree 3."""
@@ -109,23 +100,28 @@ def pick(
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_precision(dtype)
-    _check_place(device, ray)
+    check_place("models are picked by one process, not under torchrun. Use ray= to distribute them.", device, ray)
     folder = None if keep is None else _open_folder(Path(keep))
     known = None if labels is None else read_class_ids(labels, "labels=")
-    if known is not None:
-        _check_order(data)
+    if known is not None and not keeps_order(data):
+        raise ValueError(
+            "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
+            "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
+        )
     with seed_everything(seed):  # a loader may draw
         given = as_examples(data)
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
-    if train is not None:
-        labeled = LabeledExamples(train, "train", ItemReader(first))
-        if not labeled.has_labels:
-            raise ValueError("train= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
-        train = labeled.examples  # a generator is read only once
-    with seed_everything(seed):  # a data set may draw
-        some = ItemReader(first)(given.fetch(spread(indices, _TRIED))).inputs
-    change, reason = choose_change(some, first, at) if change is None else (_check_change(change), None)
+    labeled = LabeledExamples.read(train, "train", ItemReader(first))
+    reason = None
+    if change is None:
+        with seed_everything(seed):  # a data set may draw
+            some = ItemReader(first)(given.fetch(spread(indices, _TRIED))).inputs
+        change, reason = choose_change(some, first, at)
+    elif not read_changes(change):
+        raise TypeError(
+            f"change={change!r} must be a function of a batch, such as effdeg.changes.mirror, or a list of them."
+        )
     observer = Observer(
         examples=given,
         indices=indices,
@@ -133,7 +129,7 @@ def pick(
         at=at,
         nodes=NODES,
         seed=seed,
-        train=train,
+        train=labeled and labeled.examples,  # a generator is read only once
         batch_size=batch_size,
         device=device if ray is None else None,
         dtype=dtype,
@@ -141,17 +137,12 @@ def pick(
     )
     left_out = _try_out(observer, loads, known)
     loads = {name: load for name, load in loads.items() if name not in left_out}
-    outcomes = _run_here(observer, loads, progress=progress)
-    if ray is not None:
-        outcomes = run_on_ray(observer, loads, address=ray, device=find_gpu(first, device))
-    observations: dict[str, Observation] = {}
-    for name, outcome in outcomes:
-        if isinstance(outcome, str):
-            left_out[name] = outcome
-        else:
-            observations[name] = outcome
+    title = "pick" if progress else ""
+    outcomes = dict(run_all(observer, loads, ray=ray, model=first, device=device, title=title))
+    observations = {name: outcomes[name] for name in loads if isinstance(outcomes[name], Observation)}
+    left_out |= {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
     notes = [] if reason is None else [f"{reason}; give change= if that can alter a class."]
-    notes += dict.fromkeys(each for observation in observations.values() for each in observation.notes)
+    notes += dict.fromkeys(note for observation in observations.values() for note in observation.notes)
     notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
     if len(observations) < 2:
         raise ValueError(f"fewer than two models are left to choose among: {' '.join(notes)}")
@@ -161,7 +152,7 @@ def pick(
         "labels": 0 if known is None else len(known),
         "seed": seed,
     }
-    return choose(named, {name: observations[name] for name in loads if name in observations}, known, settings, notes)
+    return choose(named, observations, known, settings, notes)
 
 
 def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
@@ -169,21 +160,12 @@ def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
     if isinstance(models, Mapping) and not isinstance(models, dict) and len(models) > 1:
         return models, {name: partial(models.__getitem__, name) for name in models}
     named = name_models(models)
+    # With Ray, what loads a model is sent to its task: the model alone, not the dict of all.
     return named, {name: partial(_return, model) for name, model in named.items()}
 
 
 def _return(model: Model) -> Model:
     return model
-
-
-def _check_place(device: Device, ray: str | None) -> None:
-    if rank_and_size()[1] > 1:
-        raise ValueError("models are picked by one process, not under torchrun. Use ray= to distribute them.")
-    if ray is None:
-        check_device(device)
-    else:
-        import_ray()
-        check_address(ray)
 
 
 def _open_folder(folder: Path) -> Path:
@@ -193,15 +175,6 @@ def _open_folder(folder: Path) -> Path:
         raise ValueError(f"keep={str(folder)!r} cannot be made a folder: {error.strerror}.") from None
     check_writable(f"keep={str(folder)!r}", folder.absolute())
     return folder
-
-
-def _check_order(data: Any) -> None:
-    """Raise if a loader puts its examples into an order of its own: labels are those of the first."""
-    if not keeps_order(data):
-        raise ValueError(
-            "labels= are those of the first examples, but this DataLoader's sampler selects and orders examples: give "
-            "a Dataset, such as torch.utils.data.Subset(loader.dataset, indices)."
-        )
 
 
 def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
@@ -214,14 +187,6 @@ def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
     return [*range(labeled), *others[: max(0, examples - labeled)].sort().values.tolist()]
 
 
-def _check_change(change: Any) -> Any:
-    if not read_changes(change):
-        raise TypeError(
-            f"change={change!r} must be a function of a batch, such as effdeg.changes.mirror, or a list of them."
-        )
-    return change
-
-
 def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | None) -> dict[str, str]:
     """Run every model on a few examples, to raise now what is wrong; return those whose outputs are not finite."""
     left_out, classes = {}, {}
@@ -231,7 +196,7 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
             try:
                 classes[name] = observer.try_out(model).logits.shape[1]
                 if observer.train is not None and len(classes) == 1:
-                    _try_training(observer, model, classes[name])
+                    observer.try_training(model, classes[name])
             except NotFinite as error:
                 left_out[name] = str(error)
     if len(set(classes.values())) > 1:
@@ -240,25 +205,3 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
     if labels is not None and classes:
         check_range(labels, "labels=", min(classes.values()))
     return left_out
-
-
-def _try_training(observer: Observer, model: Model, classes: int) -> None:
-    try:
-        observer.try_training(model, classes)
-    except Exception as error:
-        error.add_note("This is about the examples of train=.")
-        raise
-
-
-def _run_here(observer: Observer, loads: Mapping[str, Load], *, progress: bool) -> Outcomes:
-    """Observe one model after another."""
-    each = len(observer.indices)
-    with progress_bar("pick", len(loads) * each, enabled=progress) as update:
-        for number, (name, load) in enumerate(loads.items()):
-            update(number * each, name)
-
-            def count(done: float, start: int = number * each) -> None:
-                update(start + done)
-
-            yield name, measure_one(observer, load, count)
-        update(len(loads) * each)

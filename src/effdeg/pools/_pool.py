@@ -4,8 +4,7 @@ import copy
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import torch
 from torch import nn
 
 from effdeg._adapters.arguments import ItemReader
-from effdeg._adapters.inference import Device, check_runnable
+from effdeg._adapters.inference import check_runnable
 from effdeg._adapters.paths import Sampling
 from effdeg._adapters.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize, shorten
-from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.files import check_writable, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
@@ -25,7 +23,7 @@ from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text, list_numbers
 from effdeg.pools._files import File, name_checkpoints
-from effdeg.pools._runners import Outcomes, check_address, find_gpu, import_ray, run_here, run_on_ray
+from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
 
 
@@ -146,50 +144,52 @@ def measure_pool(
         dtype=dtype,
     )
     here = device if ray is None else None  # with Ray, the device is on other machines
-    _check_run(model, dtype=dtype, workers=workers, device=here, ray=ray)
+    check_count("workers", workers, least=0)
+    check_runnable(model, device=here, dtype=dtype)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; checkpoints are loaded into an nn.Module.")
+    check_place("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.", here, ray)
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     rounding = describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch."))
     if rounding:
         warnings.warn(rounding, stacklevel=2)
-    own = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
-    read_item = ItemReader(own)
+    loaded = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
+    read_item = ItemReader(loaded)
     measurer = CheckpointMeasurer(
-        model=own,
+        model=loaded,
         data=LabeledExamples(data, "data", read_item),
-        train=_read_labeled(train, "train", read_item),
-        labeled=_read_labeled(labeled, "labeled", read_item),
-        reference=None if reference is None else _read_reference(own, Path(reference)),
+        train=LabeledExamples.read(train, "train", read_item),
+        labeled=LabeledExamples.read(labeled, "labeled", read_item),
+        reference=None if reference is None else _read_reference(loaded, Path(reference)),
         settings=settings,
         batch_size=batch_size,
         workers=workers,
         device=here,
     )
-    run = partial(run_here, measurer)
-    if ray is not None:
-        run = partial(run_on_ray, measurer, address=ray, device=find_gpu(model, device))
-    measurer.check_proxies()
-    measurer.check_examples()
+    measurer.check_labels()
     with lock_table(target):
         columns = [name for name in measurer.try_out() if name != NOTES]
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
         _drop_changed(table, names)
         if known := next((digest for digest in names if table.has(digest)), None):
-            load_weights(own, files[names[known][0]])
+            load_weights(loaded, files[names[known][0]])
             measurer.check_model(next(iter(table.find(known).values())))
         _reuse_rows(table, names, files)
-        notes = _add_missing(table, names, files, run, progress=progress)
+        missing = {digest: same for digest, same in names.items() if not table.has(digest)}
+        sources = {same[0]: files[same[0]].absolute() for same in missing.values()}
+        title = "checkpoints" if progress else ""
+        outcomes = run_all(measurer, sources, ray=ray, model=model, device=device, title=title)
+        notes = _add_missing(table, missing, outcomes)
         table.write()  # rows may have been deleted, which others disagreed with
     if not files.keys() & table.rows.keys():
         raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
     said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
-    for note in _summarize({name: [each for each in own if each not in said] for name, own in notes.items()}):
+    for note in _summarize({name: [note for note in every if note not in said] for name, every in notes.items()}):
         warnings.warn(note, stacklevel=2)
     rows = PoolRows(table.rows[name] for name in files if name in table.rows)
-    if (
-        measurer.train
-        and "gap" in columns
-        and _seem_swapped([row["gap"] for row in rows], least=min(len(measurer.data), len(measurer.train)))
+    if "gap" in columns and _seem_swapped(
+        [row["gap"] for row in rows], min(len(measurer.data), len(measurer.train or ()))
     ):
         warnings.warn(
             "every model is better on data= than on train=, which it was trained on: are the two swapped?", stacklevel=2
@@ -200,34 +200,13 @@ def measure_pool(
 def _check_target(out: File | None) -> Path | None:
     if out is None:
         return None
-    file = Path(out)
+    option, file = f"out={str(out)!r}", Path(out)
     if file.suffix != ".csv":
-        raise ValueError(f"out={str(out)!r} must end in .csv.")
+        raise ValueError(f"{option} must end in .csv.")
     if not file.absolute().parent.is_dir():
-        raise ValueError(f"out={str(out)!r}: the folder {file.parent} does not exist.")
-    check_writable(f"out={str(out)!r}", file.absolute().parent)
+        raise ValueError(f"{option}: the folder {file.parent} does not exist.")
+    check_writable(option, file.absolute().parent)
     return file
-
-
-def _check_run(model: object, *, dtype: torch.dtype | None, workers: int, device: Device, ray: str | None) -> None:
-    check_count("workers", workers, least=0)
-    if rank_and_size()[1] > 1:
-        raise ValueError("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.")
-    check_runnable(model, device=device, dtype=dtype)
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}; checkpoints are loaded into an nn.Module.")
-    if ray is not None:
-        import_ray()
-        check_address(ray)
-
-
-def _read_labeled(data: Any, name: str, read_item: ItemReader) -> LabeledExamples | None:
-    if data is None:
-        return None
-    examples = LabeledExamples(data, name, read_item)
-    if not examples.has_labels:
-        raise ValueError(f"{name}= holds no labels: give (inputs, labels), or a Dataset or DataLoader of such pairs.")
-    return examples
 
 
 def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
@@ -238,8 +217,8 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
 
 def _name_precision(model: nn.Module) -> str | None:
     """Return the precision of a model's weights, to which those of checkpoints are rounded."""
-    floating = (each.dtype for each in model.parameters() if each.is_floating_point())
-    return next((str(each).removeprefix("torch.") for each in floating), None)
+    floating = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return next((str(dtype).removeprefix("torch.") for dtype in floating), None)
 
 
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
@@ -251,13 +230,13 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
         "format": FORMAT,
         "model": {
             "class": type(model).__name__,
-            "parameters": sum(each.numel() for each in model.parameters()),
+            "parameters": sum(weight.numel() for weight in model.parameters()),
             "precision": _name_precision(model),
             "shapes": hash_text(repr(sorted(shapes.items()))),
             "layers": hash_text(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
             "numbers": hash_text(repr(list_numbers(model))),
         },
-        **{name: None if each is None else each.fingerprint(seed) for name, each in data.items()},
+        **{name: examples and examples.fingerprint(seed) for name, examples in data.items()},
         "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
         **measurer.settings.to_dict(),
         "partners": measurer.describe_partners(),
@@ -302,51 +281,40 @@ def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping
             table.add(missing[len(renamed) :], digest, next(iter(known.values())))
 
 
-def _add_missing(
-    table: PoolTable,
-    names: Mapping[str, list[str]],
-    files: Mapping[str, Path],
-    run: Callable[[Mapping[str, Path]], Outcomes],
-    *,
-    progress: bool,
-) -> dict[str, list[str]]:
-    """Measure the checkpoints that are not in the table yet; return the notes on each."""
-    missing = {digest: files[same[0]].absolute() for digest, same in names.items() if not table.has(digest)}
-    notes: dict[str, list[str]] = {}
-    if not missing:
-        return notes
-    if table.file and (again := [name for digest in missing for name in names[digest] if name in table.rows]):
+def _add_missing(table: PoolTable, missing: Mapping[str, list[str]], outcomes: Outcomes) -> dict[str, list[str]]:
+    """Add checkpoints, by their checksums, as they are measured; return the notes on each."""
+    if table.file and (again := [name for same in missing.values() for name in same if name in table.rows]):
         lost = predictions_file(table.file)
         warnings.warn(f"measured again, since {lost} lacks their predictions: {', '.join(again)}", stacklevel=3)
-    with progress_bar("checkpoints", len(missing), enabled=progress) as update:
-        for number, (digest, measures) in enumerate(run(missing), start=1):
-            if isinstance(measures, str):
-                table.write()  # without the row that it may have had before its weights changed
-                warnings.warn(f"{', '.join(names[digest])} left out: {measures}", stacklevel=3)
-            else:
-                table.add(names[digest], digest, measures)
-                for name in names[digest]:
-                    notes[name] = measures[NOTES]
-            update(number, names[digest][0])
+    notes: dict[str, list[str]] = {}
+    digests = {same[0]: digest for digest, same in missing.items()}
+    for name, measures in outcomes:
+        digest, same = digests[name], missing[digests[name]]
+        if isinstance(measures, str):
+            table.write()  # without the row that it may have had before its weights changed
+            warnings.warn(f"{', '.join(same)} left out: {measures}", stacklevel=3)
+        else:
+            table.add(same, digest, measures)
+            notes |= dict.fromkeys(same, measures[NOTES])
     return notes
 
 
 def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Return the notes on models, each once, with the models, if these are not all, and the highest percentage."""
-    found: dict[str, dict[str, int]] = {}
-    for model, own in notes.items():
-        for note in own:
+    shares: dict[str, dict[str, int]] = {}
+    for model, every in notes.items():
+        for note in every:
             share = re.search(r"\d+(?=%)", note)
-            models = found.setdefault(re.sub(r"\d+%", "%", note), {})
+            models = shares.setdefault(re.sub(r"\d+%", "%", note), {})
             models[model] = max(models.get(model, 0), int(share[0]) if share else 0)
-    for note, models in found.items():
+    for note, models in shares.items():
         highest = max(models.values())
-        shares = f"{'up to ' if min(models.values()) < highest else ''}{highest}%"
+        most = f"{'up to ' if min(models.values()) < highest else ''}{highest}%"
         some = f" ({shorten([*models], 5)})" if len(models) < len(notes) else ""
-        yield f"for {len(models)} of {pluralize(len(notes), 'model')}{some}: {note.replace('%', shares)}"
+        yield f"for {len(models)} of {pluralize(len(notes), 'model')}{some}: {note.replace('%', most)}"
 
 
-def _seem_swapped(gaps: Sequence[float], *, least: int) -> bool:
+def _seem_swapped(gaps: Sequence[float], least: int) -> bool:
     """Return whether all test accuracies are above the training accuracies, by more than they vary with examples."""
     margin = 1 / math.sqrt(least)  # two standard errors of an accuracy, at most
     return max(gaps) < 0 and sum(gaps) / len(gaps) < -margin

@@ -8,13 +8,11 @@ import numpy as np
 
 from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.imports import require
-from effdeg.pools._ranked import Pool
+from effdeg.pools._ranked import FEW_CLUSTERS, MIN_RESAMPLED, Indices, Pool
 from effdeg.pools._reading import Array, as_frame
 from effdeg.pools._result import Ranking, Strata
-from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED, Indices
-from effdeg.pools._scores import STATISTICS, Score, Statistic, percentiles
+from effdeg.pools._scores import STATISTICS, Score, Statistic, choose_best, find_variants, percentiles
 from effdeg.pools._statistics import Evaluation, scale_down, tally
-from effdeg.pools._variants import choose_best, find_variants
 
 # With fewer, the ends of a 95% interval are too uncertain.
 _MIN_RESAMPLES = 100
@@ -140,24 +138,23 @@ def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
 
 
 def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Mapping[str, Sequence[str]]) -> Ranking:
-    undefined = [Score(name, undefined=reason) for name, reason in pool.undefined.items()]
+    undefined = {name: Score(name, undefined=reason) for name, reason in pool.undefined.items()}
     if not pool.measures:
-        return Ranking(pool, {score.measure: score for score in undefined}, {}, level, seed)
+        return Ranking(pool, undefined, {}, level, seed)
     evaluation = Evaluation(pool)
     observed = evaluation(np.ones((1, len(pool))))
     resampled = evaluation(counts)
     if pool.cluster_count < MIN_RESAMPLED:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
-    scores = [_score(pool, evaluation, observed, resampled, column, level) for column in range(len(pool.measures))]
+    scores = [_score(evaluation, observed, resampled, column, level) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
     given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
-    outside = None
-    if families and pool.least_clusters >= FEW_CLUSTERS:
-        outside = evaluation.correlations((counts == 0).astype(np.float64))
+    enough = families and pool.least_clusters >= FEW_CLUSTERS
+    outside = evaluation.correlations((counts == 0).astype(np.float64)) if enough else None
     return Ranking(
         pool=pool,
-        scores={score.measure: score for score in [*scores, *undefined]},
+        scores={score.measure: score for score in scores} | undefined,
         resampled={name: resampled[name] for name in STATISTICS if name in resampled},
         level=level,
         seed=seed,
@@ -188,14 +185,10 @@ def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
 
 
 def _score(
-    pool: Pool,
-    evaluation: Evaluation,
-    observed: dict[str, Array],
-    resampled: dict[str, Array],
-    column: int,
-    level: float,
+    evaluation: Evaluation, observed: dict[str, Array], resampled: dict[str, Array], column: int, level: float
 ) -> Score:
     """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
+    pool = evaluation.pool
     name, measured = list(pool.measures.items())[column]
 
     def statistic(values: Array, samples: Array) -> Statistic:

@@ -12,20 +12,29 @@ from effdeg import proxies
 from effdeg._utils.checks import check_number, pluralize, suggest
 from effdeg._utils.imports import require
 from effdeg.pools._reading import Array, is_numeric
-from effdeg.pools._rows import CHECKSUM, Indices, find_duplicates, find_unfit, group_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-FITTED = "train_accuracy"
-"""The column with the accuracy on the training examples."""
+Indices = NDArray[np.int64]
+
+FITTED, TESTED = "train_accuracy", "test_accuracy"
+"""The columns with the accuracies on the training examples and on others."""
 FITS = 0.99
 """The training accuracy from which on a model counts as one that fits, unless another is given."""
-TESTED = "test_accuracy"
-"""The column with the accuracy on other examples."""
-_ACCURACIES = {FITTED, TESTED}
+CHECKSUM = "sha256"
+"""The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
 _EXAMPLES = ("_test", "_random_pixels")
 """What may follow the name of a measure: on which examples it was measured."""
+# The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
+MIN_STRATUM = 5
+# Half of the resamples of two configurations are copies of one of them.
+MIN_CLUSTERS = 3
+# Intervals from resamples of fewer exclude 0 too often: for an unrelated measure those of τ (and ρ) do, by enumeration,
+# in 33% of pools of 3 models and 8% of 4; those of ρ in 13% of 5; and 3% of 6.
+MIN_RESAMPLED = 6
+# With fewer, intervals are rough, and a resample leaves too few that it does not draw.
+FEW_CLUSTERS = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +96,7 @@ class Pool:
     @cached_property
     def gaps(self) -> Array:
         """The target for each model."""
-        return self._read(self.target, self.target if self.target in self.table else self.target[1:])
+        return self._read(self.target, _find_column(self.target, self.table))
 
     @cached_property
     def values(self) -> dict[str, Array]:
@@ -98,7 +107,7 @@ class Pool:
     def undefined(self) -> dict[str, str]:
         """Why some of the measures cannot be ranked."""
         reasons = {name: self._explain_undefined(values) for name, values in self.values.items()}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+        return {name: f"{reason}: correlation undefined" for name, reason in reasons.items() if reason}
 
     @property
     def measures(self) -> dict[str, Array]:
@@ -123,8 +132,7 @@ class Pool:
     @cached_property
     def clusters(self) -> Indices:
         """The cluster 0, 1, … of each model; models of one cluster are resampled together."""
-        by = list(self.clustered_by or self.hyperparameters)
-        if not by:
+        if not (by := list(self.clustered_by or self.hyperparameters)):
             return np.arange(len(self))
         by = list(dict.fromkeys([*by, *self.strata_by]))
         return self.table.groupby(by, sort=False, observed=True).ngroup().to_numpy().astype(np.int64)
@@ -164,18 +172,23 @@ class Pool:
     def select(self, stratum: str) -> "Pool":
         """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         inside = self.table.iloc[self.strata[stratum]]
-        kept = {name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters}
-        nothing: dict[str, Any] = {"left_out": {}, "guessed": (), "duplicates": (), "below_fit": ()}
-        return replace(self, table=inside.assign(**kept), stratum=stratum, left_out_strata={}, **nothing)
+        inside = inside.assign(**{name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters})
+        noted: dict[str, Any] = {
+            "left_out": {},
+            "guessed": (),
+            "duplicates": (),
+            "below_fit": (),
+            "left_out_strata": {},
+        }
+        return replace(self, table=inside, stratum=stratum, **noted)
 
     def _explain_undefined(self, values: Array) -> str | None:
         if missing := [name for name, value in zip(self.names, values, strict=True) if not np.isfinite(value)]:
-            which = _list_models(missing) if len(missing) < len(self) else f"all {len(self)} models"
-            return f"not finite for {which}: correlation undefined"
+            return f"not finite for {_list_models(missing) if len(missing) < len(self) else f'all {len(self)} models'}"
         if np.all(values == values[0]):
-            return "constant: correlation undefined"
+            return "constant"
         inside = [bool(np.all(values[rows] == values[rows[0]])) for rows in self.strata.values()]
-        return "constant within each stratum: correlation undefined" if inside and all(inside) else None
+        return "constant within each stratum" if inside and all(inside) else None
 
     @classmethod
     def from_table(
@@ -197,50 +210,40 @@ class Pool:
                 "examples have labels. To rank by another column, name it: target=…."
             )
         _check_known("target", [target], known, may_be_negated=True)
-        given, target = target, target if target in table else target[1:]
         _check_known("hyperparameter", hyperparameters, known)
         _check_known("model column", [] if model is None else [model], known)
         _check_known("stratum", strata, known)
         _check_clusters(clusters, hyperparameters)
-        roles = [target, *hyperparameters, *strata]
-        if model is None and "model" in table and "model" not in {*roles, *(measures or ())}:
+        gap, settings = _find_column(target, table), dict.fromkeys([*hyperparameters, *strata])
+        if model is None and "model" in table and "model" not in {gap, *settings, *(measures or ())}:
             model = "model"
         guessed: list[str] = []
         left_out: list[str] = []
         if measures is None:
-            # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
-            parts = _ACCURACIES if target == "gap" else {"gap"} if target in _ACCURACIES else set()
-            free = [name for name in known if name not in {model, *roles, *parts}]
-            free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
-            measured = _list_measured()
-            numbers = [name for name in free if is_numeric(table[name])]
-            left_out = [name for name in free if name not in numbers]
-            guessed = [name for name in numbers if _find_family(name) not in measured]
-            measures = [f"-{name}" if measured.get(_find_family(name)) else name for name in numbers]
+            measures, guessed, left_out = _choose_measures(table, gap, {gap, model, *settings})
         _check_known("measure", measures, known, may_be_negated=True)
-        sources = {name: name if name in table else name[1:] for name in measures}
-        _check_roles(target, hyperparameters, strata, model, sources.values())
+        sources = {name: _find_column(name, table) for name in measures}
+        _check_roles(gap, hyperparameters, strata, model, sources.values())
         names = list(range(1, len(table) + 1)) if model is None else table[model].tolist()
         table = table.set_axis([format_cell(name) for name in names])
         if not measures:
             for name in left_out:
                 if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
                     _check_numbers("column", name, table)
-            raise ValueError(f"the table has no column of numbers besides the target {target!r} to rank it by.")
-        groups = find_duplicates(table, [target, *sources.values()], [*hyperparameters, *strata], model)
-        repeated = [row for rows in groups for row in rows[1:]]
+            raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by.")
+        groups = find_duplicates(table, [gap, *sources.values()], list(settings), model)
         duplicates = [table.index[rows].tolist() for rows in groups]
-        table = table.iloc[np.setdiff1d(np.arange(len(table)), repeated)]
+        table = table.iloc[np.setdiff1d(np.arange(len(table)), [row for rows in groups for row in rows[1:]])]
         if len(table) < 3:
-            once = "; rows of the same model count once" if repeated else ""
+            once = "; rows of the same model count once" if groups else ""
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(table)}{once}.")
         below_fit: list[str] = []
         if fit is not None:
             _check_fit(fit, table)
             below = _find_below(table, fit)
             below_fit, table = table.index[below].tolist(), table[~below]
-        _check_numbers("target", target, table)
-        _check_gaps(table[target], target)
+        _check_numbers("target", gap, table)
+        _check_gaps(table[gap], gap)
         for name in sources.values():
             _check_numbers("measure", name, table)
         for name in (*hyperparameters, *strata):
@@ -248,14 +251,13 @@ class Pool:
         described = {name: _describe_content(table[name]) for name in left_out}
         unfit: dict[str, str] = {}
         if strata:
-            unfit = find_unfit(table, target, strata, clusters or hyperparameters)
             inside = group_rows(table, strata)
+            unfit = _find_unfit(table, gap, inside, clusters or hyperparameters)
             _check_strata(strata, len(inside), unfit, fit)
-            kept = [rows for name, rows in inside.items() if name not in unfit]
-            table = table.iloc[np.sort(np.concatenate(kept))]
+            table = table.iloc[np.sort(np.concatenate([rows for name, rows in inside.items() if name not in unfit]))]
         return cls(
             table=table.assign(**{name: _as_categories(table[name]) for name in hyperparameters}),
-            target=given,
+            target=target,
             sources=sources,
             hyperparameters=list(hyperparameters),
             clustered_by=list(clusters or ()),
@@ -274,10 +276,25 @@ def format_cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _list_measured() -> dict[str, bool]:
-    """Return what effdeg measures, and whether larger is better."""
-    known = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
-    return known | {"gap": False} | dict.fromkeys(_ACCURACIES, True)
+def _find_column(name: str, table: "DataFrame") -> str:
+    """Return the column of a name that may have a leading minus."""
+    return name if name in table else name[1:]
+
+
+def _choose_measures(
+    table: "DataFrame", target: str, taken: Iterable[str | None]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the columns without a role: measures, those among them that effdeg does not compute, and no numbers."""
+    # A gap is the difference of the accuracies, so none of the three is a prediction of the others.
+    parts = {"gap": {FITTED, TESTED}, FITTED: {"gap"}, TESTED: {"gap"}}.get(target, set())
+    free = [str(name) for name in table if name not in {*taken, *parts}]
+    free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
+    larger = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
+    larger |= {"gap": False, FITTED: True, TESTED: True}
+    numbers = {name: _find_family(name) for name in free if is_numeric(table[name])}
+    measures = [f"-{name}" if larger.get(family) else name for name, family in numbers.items()]
+    guessed = [name for name, family in numbers.items() if family not in larger]
+    return measures, guessed, [name for name in free if name not in numbers]
 
 
 def _find_family(column: str) -> str:
@@ -288,10 +305,64 @@ def _find_family(column: str) -> str:
     return family
 
 
+def find_duplicates(
+    table: "DataFrame", ranked: Sequence[str], settings: Sequence[str], model: str | None
+) -> list[list[int]]:
+    """Return the groups of rows that are one model.
+
+    Rows are if they agree in the model's name, in all columns of numbers and in all that have a role; text without a
+    role, such as the name of a file, does not count. With the same checksum it is enough to agree in what is ranked.
+    """
+    roles = {*ranked, *settings, model}
+    compared = [str(name) for name in table if name in roles or is_numeric(table[name])]
+    checksums = _read_rows(table, [CHECKSUM]) if CHECKSUM in table else [(None,)] * len(table)
+    groups: dict[object, list[int]] = {}
+    rows = zip(_read_rows(table, compared), checksums, _read_rows(table, ranked), strict=True)
+    for row, (cells, (checksum,), measured) in enumerate(rows):
+        keys: list[object] = [("all", *cells), *([(checksum, *measured)] if checksum is not None else [])]
+        group = next((groups[key] for key in keys if key in groups), [])
+        group.append(row)
+        groups |= dict.fromkeys(keys, group)
+    return [rows for rows in {rows[0]: rows for rows in groups.values()}.values() if len(rows) > 1]
+
+
+def _read_rows(table: "DataFrame", names: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return the cells of some columns, None where one is missing: this equals itself, which NaN does not."""
+    columns = ([None if cell != cell else cell for cell in table[name].tolist()] for name in names)
+    return list(zip(*columns, strict=True))
+
+
+def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
+    """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
+    groups: dict[str, list[int]] = {}
+    for row, cells in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
+        # Whole numbers are read from a file as floats.
+        texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
+        groups.setdefault(", ".join(texts), []).append(row)
+    return {name: np.array(rows, dtype=np.int64) for name, rows in groups.items()}
+
+
+def _find_unfit(
+    table: "DataFrame", target: str, strata: Mapping[str, Indices], clusters: Sequence[str]
+) -> dict[str, str]:
+    """Return why some strata cannot be ranked; without ``clusters`` each model is resampled by itself."""
+    reasons = {}
+    for name, rows in strata.items():
+        inside, models = table.iloc[rows], pluralize(len(rows), "model")
+        count = len(inside[list(clusters)].drop_duplicates()) if clusters else len(rows)
+        if len(rows) < MIN_STRATUM:
+            reasons[name] = f"{models}, fewer than {MIN_STRATUM}"
+        elif count < MIN_CLUSTERS:
+            reasons[name] = f"{models} of {pluralize(count, 'configuration')}, fewer than {MIN_CLUSTERS}"
+        elif inside[target].nunique() == 1:
+            reasons[name] = f"{target} is {inside[target].iloc[0]:g} for all of its {models}"
+    return reasons
+
+
 def _as_categories(column: "Series[Any]") -> "Series[Any]":
     """Return a hyperparameter as categories: numbers in their order, anything else without one, by name."""
-    ordered, levels = is_numeric(column), list(dict.fromkeys(column.tolist()))
-    levels.sort(key=None if ordered else lambda level: (str(level), type(level).__name__))
+    ordered = is_numeric(column)
+    levels = sorted(column.unique(), key=None if ordered else lambda level: (str(level), type(level).__name__))
     pandas = require("pandas", extra="pools", purpose="a ranking")
     return column.astype(pandas.CategoricalDtype(levels, ordered=ordered))
 
@@ -313,47 +384,46 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str], *, may_b
 
 
 def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[str]) -> None:
-    if clusters is None:
-        return
-    _check_list("cluster", clusters)
-    if not clusters:
+    _check_list("cluster", clusters or ())
+    if clusters is not None and not clusters:
         raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
-    for name in clusters:
-        if name not in hyperparameters:
-            hint = suggest(name, hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
-            raise ValueError(f"clusters are combinations of hyperparameters, and {name!r} is not one of them. {hint}")
+    if unknown := [name for name in clusters or () if name not in hyperparameters]:
+        hint = suggest(unknown[0], hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
+        raise ValueError(f"clusters are combinations of hyperparameters, and {unknown[0]!r} is not one of them. {hint}")
 
 
 def _check_strata(strata: Sequence[str], count: int, unfit: Mapping[str, str], fit: float | None) -> None:
-    if len(unfit) == count:
-        reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
-        advice = "Name a column with few values, such as the recipe that a model was trained by."
-        if any("configuration" in reason for reason in unfit.values()):
-            advice = "Name every hyperparameter in which models differ: hyperparameters=…."
-        elif fit is not None:
-            advice = (
-                f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
-            )
-        raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
+    if len(unfit) < count:
+        return
+    reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
+    advice = "Name a column with few values, such as the recipe that a model was trained by."
+    if any("configuration" in reason for reason in unfit.values()):
+        advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+    elif fit is not None:
+        advice = f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
+    raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
 
 
 def _check_roles(
     target: str, hyperparameters: Sequence[str], strata: Sequence[str], model: str | None, measures: Iterable[str]
 ) -> None:
     """Raise if a column has two roles: a measure that is the target itself would rank it perfectly."""
-    roles = [(target, "the target"), *((name, "a hyperparameter") for name in hyperparameters)]
-    # A hyperparameter may well define the strata.
-    roles += [(name, "a stratum") for name in strata if name not in hyperparameters]
-    roles += [] if model is None else [(model, "the model column")]
+    roles = {
+        "the target": [target],
+        "a hyperparameter": hyperparameters,
+        "a stratum": [name for name in strata if name not in hyperparameters],  # which may well define the strata
+        "the model column": [] if model is None else [model],
+        "a measure": measures,
+    }
     taken: dict[str, str] = {}
-    for name, role in [*roles, *((name, "a measure") for name in measures)]:
-        if taken.setdefault(name, role) != role:
-            raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
+    for role, names in roles.items():
+        for name in names:
+            if taken.setdefault(name, role) != role:
+                raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
 
 
 def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
-    row = _find_text(table[name])
-    if row is not None:
+    if (row := _find_text(table[name])) is not None:
         raise ValueError(
             f"the {kind} {name!r} must be numbers, but model {table.index[row]} has {table[name].iloc[row]!r}; write a "
             "number with a decimal point, or leave the cell empty if there is none."
@@ -396,8 +466,7 @@ def _check_fit(fit: float, table: "DataFrame") -> None:
         raise ValueError(
             f"fit={fit:g} is a share, but {FITTED!r} goes above 1, as percentages do: give fit={100 * fit:g}."
         )
-    count = len(table) - int(_find_below(table, fit).sum())
-    if count < 3:
+    if (count := len(table) - int(_find_below(table, fit).sum())) < 3:
         raise ValueError(
             f"a ranking needs at least 3 models; with fit={fit:g}, {count} of {len(table)} are left, the others have a "
             f"lower {FITTED}."

@@ -1,7 +1,7 @@
 """The result of ranking a pool of models: scores of measures, tables of them, and tests between two measures."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,9 @@ import numpy as np
 
 from effdeg._utils.checks import check_choice, pluralize, suggest
 from effdeg._utils.tables import align_columns, make_frame, render_tables
-from effdeg.pools._ranked import FITS, FITTED, TESTED, Pool, join
+from effdeg.pools._ranked import FEW_CLUSTERS, FITS, FITTED, MIN_RESAMPLED, TESTED, Pool, join
 from effdeg.pools._reading import Array, is_numeric
-from effdeg.pools._rows import FEW_CLUSTERS, MIN_RESAMPLED
-from effdeg.pools._scores import STATISTICS, Advantage, Score, Statistic, format_range, percentiles
-from effdeg.pools._variants import BestVariant
+from effdeg.pools._scores import STATISTICS, Advantage, BestVariant, Score, Statistic, format_range, percentiles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -180,30 +178,31 @@ class Ranking:
 
     def warnings(self) -> list[str]:
         """Return, in sentences, what a reader should not overlook."""
-        return [f"note: {each}." for each in _list_warnings(self)]
+        return [f"note: {note}." for note in _list_warnings(self)]
 
     def notes(self) -> list[str]:
         """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
-        return _list_notes(self)
+        return list(_list_notes(self))
 
     def rows(self) -> list[list[str]]:
         """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
-        defined = [score for score in self.scores.values() if score.spearman is not None]
-        neighbors = any(score.psi is not None for score in defined)
-        conditional = [*(["Ψ", "sign error"] if neighbors else []), *(["CMI"] if self.pool.hyperparameters else [])]
-        rows = [["measure", "Pearson", "Spearman", "Kendall", *conditional]]
-        for score in self.scores.values():
-            if score.spearman is None:
-                rows.append([score.measure, "undefined", *[""] * (len(rows[0]) - 2)])
-                continue
-            pearson, kendall = (str(each).replace(" to ", "…") for each in (score.pearson, score.kendall))
-            row = [score.measure, pearson, _format_value(score.spearman), kendall]
-            if neighbors:
-                mean, worst = _format_value(score.sign_error), _format_value(score.worst_sign_error)
-                row += [_format_value(score.psi), f"{mean}/{worst}"]
-            row += [_format_value(score.conditional_information)] if self.pool.hyperparameters else []
-            rows.append(row)
-        return rows
+        columns: dict[str, Callable[[Score], str]] = {
+            "Pearson": lambda score: str(score.pearson).replace(" to ", "…"),
+            "Spearman": lambda score: _format_value(score.spearman),
+            "Kendall": lambda score: str(score.kendall).replace(" to ", "…"),
+        }
+        if any(score.psi is not None for score in self.scores.values()):
+            columns["Ψ"] = lambda score: _format_value(score.psi)
+            columns["sign error"] = lambda score: (
+                f"{_format_value(score.sign_error)}/{_format_value(score.worst_sign_error)}"
+            )
+        if self.pool.hyperparameters:
+            columns["CMI"] = lambda score: _format_value(score.conditional_information)
+        undefined = ["undefined", *[""] * (len(columns) - 1)]
+        return [["measure", *columns]] + [
+            [name, *(undefined if score.spearman is None else (show(score) for show in columns.values()))]
+            for name, score in self.scores.items()
+        ]
 
     def best_rows(self) -> list[list[str]]:
         """Return a table of strings with the best variant of each family; only a header without ``variants``."""
@@ -247,9 +246,8 @@ class Ranking:
         for name, score in self.scores.items():
             row: dict[str, Any] = {"measure": name}
             for key in STATISTICS:
-                statistic: Statistic | None = getattr(score, key)
-                value, interval = (statistic.value, statistic.interval) if statistic else (np.nan, None)
-                row[key], (row[f"{key}_low"], row[f"{key}_high"]) = value, interval or (np.nan, np.nan)
+                statistic = getattr(score, key) or Statistic(np.nan, None)
+                row[key], (row[f"{key}_low"], row[f"{key}_high"]) = statistic.value, statistic.interval or (np.nan,) * 2
             rows.append(row)
         return make_frame(rows)
 
@@ -306,143 +304,128 @@ def _format_value(statistic: Statistic | None) -> str:
     return "–" if statistic is None else f"{statistic.value:z.2f}"
 
 
-def _list_warnings(ranking: Ranking) -> list[str]:
+def _list_warnings(ranking: Ranking) -> Iterator[str]:
     """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
-    notes = [*_list_notes(ranking), *_describe_misfits(ranking), *_describe_target(ranking)]
-    notes += _describe_falling(ranking, ranking.falling)
+    yield from _list_notes(ranking)
+    pool = ranking.pool
+    if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
+        yield (
+            f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
+            f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
+        )
+    yield from _describe_target(pool)
+    yield from _describe_falling(pool, ranking.falling)
     for inside in ranking.strata.values():
-        undefined = _describe_undefined(inside, known=ranking.pool.undefined)
-        falling = _describe_falling(inside, [name for name in inside.falling if name not in ranking.falling])
-        notes += [f"in {inside.pool.describe_stratum()}, {each}" for each in (*undefined, *falling)]
-    return notes
+        stratum = inside.pool.describe_stratum()
+        yield from (f"in {stratum}, {note}" for note in _describe_undefined(inside.pool, known=pool.undefined))
+        falling = [name for name in inside.falling if name not in ranking.falling]
+        yield from (f"in {stratum}, {note}" for note in _describe_falling(inside.pool, falling))
 
 
-def _list_notes(ranking: Ranking) -> list[str]:
+def _list_notes(ranking: Ranking) -> Iterator[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    notes = _describe_duplicates(pool.duplicates)
+    yield from _describe_duplicates(pool.duplicates)
     if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
-        notes.append(f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model")
-    notes += [f"{join(pool.strata_by)} {name} is left out: {reason}" for name, reason in pool.left_out_strata.items()]
+        yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
+    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
     if pool.fit is not None and pool.below_fit:
         models = pluralize(len(pool.below_fit), "model")
-        notes.append(f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one")
-    notes += _describe_undefined(ranking)
+        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
+    yield from _describe_undefined(pool)
     for content in dict.fromkeys(pool.left_out.values()):
         names = [name for name, held in pool.left_out.items() if held == content]
-        notes.append(
-            f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
-        )
+        yield f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
     if pool.guessed:
-        notes.append(
+        yield (
             f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
             "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
         )
-    return [*notes, *_describe_neighbors(ranking), *_describe_few(ranking), *_describe_uncorrected(ranking)]
+    yield from _describe_neighbors(ranking)
+    yield from _describe_few(ranking)
+    chosen = [best["pearson"] for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
+    if any(best.corrected is None for best in chosen):
+        few = f"{FEW_CLUSTERS} configurations or more"
+        yield f"the best of several variants is corrected for the choice only with {few}"
 
 
-def _describe_duplicates(groups: Sequence[Sequence[str]]) -> list[str]:
+def _describe_duplicates(groups: Sequence[Sequence[str]]) -> Iterator[str]:
     described = [
         f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
         for names in groups[:3]
     ]
     if len(groups) > 3:
         described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
-    return [f"{'; '.join(described)}: counted once"] if groups else []
+    if groups:
+        yield f"{'; '.join(described)}: counted once"
 
 
-def _describe_undefined(ranking: Ranking, known: Collection[str] = ()) -> list[str]:
-    return [f"{name} is {reason}" for name, reason in ranking.pool.undefined.items() if name not in known]
+def _describe_undefined(pool: Pool, known: Collection[str] = ()) -> list[str]:
+    return [f"{name} is {reason}" for name, reason in pool.undefined.items() if name not in known]
 
 
-def _describe_misfits(ranking: Ranking) -> list[str]:
-    pool = ranking.pool
-    if pool.fit is not None or not 0 < len(pool.below_fit) < len(pool):
-        return []
-    return [
-        f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
-        f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
-    ]
-
-
-def _describe_target(ranking: Ranking) -> list[str]:
-    target, table = ranking.pool.target, ranking.pool.table
+def _describe_target(pool: Pool) -> Iterator[str]:
+    target, table = pool.target, pool.table
     if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
-        return _describe_other_gap(ranking.pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
-    if "accuracy" not in target or target.startswith("-"):
-        return []
-    return [
-        f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use target='-{target}'"
-    ]
+        yield from _describe_other_gap(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
+    elif "accuracy" in target and not target.startswith("-"):
+        yield (
+            f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use "
+            f"target='-{target}'"
+        )
 
 
-def _describe_other_gap(gaps: Array, differences: Array) -> list[str]:
+def _describe_other_gap(gaps: Array, differences: Array) -> Iterator[str]:
     known = np.isfinite(differences)
     gaps, differences = gaps[known], differences[known]
-
-    def agree(sign: int) -> bool:
-        # Accuracies may be rounded, and they or the gap be percentages.
-        limit = 0.02 * np.abs(differences).max(initial=0.0)
-        return any(bool((np.abs(sign * unit * gaps - differences) <= limit).all()) for unit in (1, 100, 0.01))
-
-    if agree(1):
-        return []
-    advice = " but its negative: rank by target='-gap'" if agree(-1) else "; it is ranked as it is"
-    return [f"gap is not {FITTED} − {TESTED}{advice}"]
-
-
-def _describe_falling(ranking: Ranking, names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
-    target = "the gap" if ranking.pool.target == "gap" else ranking.pool.target
-    opposite = ", ".join(name[1:] if name in ranking.pool.negated else f"-{name}" for name in names)
-    advice = f"if larger is meant to be better, rank {them} as {opposite}"
-    return [f"{', '.join(names)} {fall} as {target} rises: {advice}"]
+    # Accuracies may be rounded, and they or the gap be percentages.
+    limit = 0.02 * np.abs(differences).max(initial=0.0)
+    agree, opposite = (
+        any(bool((np.abs(sign * unit * gaps - differences) <= limit).all()) for unit in (1, 100, 0.01))
+        for sign in (1, -1)
+    )
+    if not agree:
+        advice = " but its negative: rank by target='-gap'" if opposite else "; it is ranked as it is"
+        yield f"gap is not {FITTED} − {TESTED}{advice}"
 
 
-def _describe_neighbors(ranking: Ranking) -> list[str]:
+def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+        target = "the gap" if pool.target == "gap" else pool.target
+        opposite = ", ".join(name[1:] if name in pool.negated else f"-{name}" for name in names)
+        advice = f"if larger is meant to be better, rank {them} as {opposite}"
+        yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
+
+
+def _describe_neighbors(ranking: Ranking) -> Iterator[str]:
     """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
     varying = [name for name in ranking.pool.hyperparameters if name not in ranking.pool.strata_by]
     if not ranking.resampled or not varying:
-        return []
+        return
     alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
-    notes = []
-    if alone == varying:
-        notes.append(
-            f"no two models differ in {' or '.join(alone)} alone, as in a random search: there are no neighbors, which "
-            "Ψ and sign errors compare"
-        )
-    elif alone:
-        notes.append(f"no two models differ in {' or '.join(alone)} alone: left out of Ψ and sign errors")
+    if alone:
+        what = "left out of Ψ and sign errors"
+        if alone == varying:
+            what = "as in a random search: there are no neighbors, which Ψ and sign errors compare"
+        yield f"no two models differ in {' or '.join(alone)} alone{',' if alone == varying else ':'} {what}"
     if given:
         rest = "CMI is not conditional" if given == varying else "left out of CMI"
-        notes.append(f"given {' or '.join(given)}, no order is left to predict: {rest}")
-    return notes
+        yield f"given {' or '.join(given)}, no order is left to predict: {rest}"
 
 
-def _describe_few(ranking: Ranking) -> list[str]:
+def _describe_few(ranking: Ranking) -> Iterator[str]:
     """Describe where there are few models or configurations to resample."""
     pool, count = ranking.pool, ranking.pool.cluster_count
     rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
-    notes = []
     for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):
         if few := [name for name, inside in ranking.strata.items() if least <= inside.pool.cluster_count < limit]:
             them = f"{join(pool.strata_by)} {', '.join(few)}"
-            notes.append(f"fewer than {limit} configurations to resample in {them}: {problem}")
+            yield f"fewer than {limit} configurations to resample in {them}: {problem}"
     if not ranking.resampled or ranking.strata:
-        return notes
+        return
     if pool.clustered and count < FEW_CLUSTERS:
         problem = f"few to resample: {rough}" if count >= MIN_RESAMPLED else f"too few to resample: {narrow}"
-        notes.append(f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ")
+        yield f"{pool.describe_clusters()} are {problem}. Name every hyperparameter in which models differ"
     elif count < MIN_RESAMPLED:
-        notes.append(f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z")
-    return notes
-
-
-def _describe_uncorrected(ranking: Ranking) -> list[str]:
-    """Describe why the best of several variants has no corrected value."""
-    chosen = [best for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
-    if all(best["pearson"].corrected is not None for best in chosen):
-        return []
-    return [f"the best of several variants is corrected for the choice only with {FEW_CLUSTERS} configurations or more"]
+        yield f"{count} models are too few to resample: {narrow}, except Pearson's by Fisher's z"

@@ -1,4 +1,7 @@
-"""Measure the checkpoints of a pool: here, one after another, or on Ray."""
+"""Measure many models: here, one after another, or on Ray.
+
+What measures them is a dataclass with ``measure(source, update)``, a ``device`` and a number of ``workers``.
+"""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -7,8 +10,10 @@ from typing import Any
 
 import torch
 
-from effdeg._adapters.inference import Device
+from effdeg._adapters.inference import Device, check_device
+from effdeg._utils.distributed import rank_and_size
 from effdeg._utils.imports import require
+from effdeg._utils.progress import Update, ignore, progress_bar
 
 _TIMEOUT = 10.0  # seconds
 _ADVICE = (
@@ -20,20 +25,28 @@ Outcomes = Iterator[tuple[str, Any]]
 """By the keys of what was measured: the measures, or why there are none, a string."""
 
 
-def run_here(measurer: Any, sources: Mapping[str, Any]) -> Outcomes:
-    """Measure one checkpoint after another."""
-    return ((key, measure_one(measurer, source)) for key, source in sources.items())
+def run_all(
+    measurer: Any, sources: Mapping[str, Any], *, ray: str | None, model: object, device: Device, title: str = ""
+) -> Outcomes:
+    """Measure each source of a model, by its name, here or on Ray, with a progress bar of this title, if any."""
+    with progress_bar(title, len(sources), enabled=bool(title and sources)) as update:
+        outcomes = _run_here(measurer, sources, update)
+        if ray is not None and sources:
+            outcomes = _run_on_ray(measurer, sources, ray, _find_gpu(model, device))
+        for number, (name, outcome) in enumerate(outcomes, start=1):
+            yield name, outcome
+            update(number, name)
 
 
-def run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device: str | None) -> Outcomes:
-    """Measure each checkpoint in a task of Ray, in any order; the measurer with its examples is sent only once.
+def _run_here(measurer: Any, sources: Mapping[str, Any], update: Update) -> Outcomes:
+    for number, (name, source) in enumerate(sources.items()):
+        update(number, name)
+        yield name, _measure_one(measurer, source, lambda share, number=number: update(number + share))
 
-    The measurer is a dataclass with a ``device`` and a number of ``workers``, and measures a source of a model.
 
-    Raises:
-        ValueError: If the cluster does not answer, or lacks what a task needs.
-    """
-    ray: Any = import_ray()
+def _run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device: str | None) -> Outcomes:
+    """Measure each source in a task of Ray, in any order; the measurer with its examples is sent only once."""
+    ray: Any = _import_ray()
     connects = not ray.is_initialized()
     if connects:
         try:
@@ -46,9 +59,9 @@ def run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device: 
         for kind, number in needed.items():
             if (there := ray.cluster_resources().get(kind, 0)) < number:
                 raise ValueError(f"ray={address!r} has {there:g} {kind}s, and a checkpoint needs {number}.")
-        task = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(measure_one)
+        run = ray.remote(num_cpus=needed["CPU"], num_gpus=needed["GPU"], max_retries=0)(_measure_one)
         shared = ray.put(replace(measurer, device=device))
-        pending = {task.remote(shared, source): key for key, source in sources.items()}
+        pending = {run.remote(shared, source): key for key, source in sources.items()}
         while pending:
             (ready,), _ = ray.wait(list(pending))
             key = pending.pop(ready)
@@ -57,18 +70,29 @@ def run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device: 
             except ray.exceptions.RayError as error:  # errors of the model come back as values: its process died
                 yield key, f"its process died: {str(error).strip().splitlines()[0]}"
     finally:
-        for each in pending:
-            ray.cancel(each)
+        for task in pending:
+            ray.cancel(task)
         if connects:
             ray.shutdown()
 
 
-def import_ray() -> Any:
+def _import_ray() -> Any:
     """Import Ray, or raise and say how to install it."""
     return require("ray", extra="ray", purpose="measuring a pool on several machines (ray=)")
 
 
-def check_address(address: str) -> None:
+def check_place(work: str, device: Device, address: str | None) -> None:
+    """Raise unless there is one process, and the device, or Ray at its address."""
+    if rank_and_size()[1] > 1:
+        raise ValueError(work)
+    if address is None:
+        check_device(device)
+    else:
+        _import_ray()
+        _check_address(address)
+
+
+def _check_address(address: str) -> None:
     """Raise unless a Ray cluster answers at its address: Ray itself would wait for minutes, or say little."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon and address not in {"auto", "local"}:
@@ -81,16 +105,16 @@ def check_address(address: str) -> None:
         raise ValueError(f"ray={address!r} does not answer ({error}). {_ADVICE}") from error
 
 
-def find_gpu(model: Any, device: Device) -> str | None:
+def _find_gpu(model: Any, device: Device) -> str | None:
     """Return the kind of device that a task of Ray runs on, which has only the GPUs that Ray gave it; None for CPUs."""
-    own = next((each.device for each in getattr(model, "parameters", list)()), torch.device("cpu"))
-    kind = torch.device(device).type if device is not None else own.type
+    places = (weight.device for weight in getattr(model, "parameters", list)())
+    kind = torch.device(device if device is not None else next(places, "cpu")).type
     return None if kind == "cpu" else kind
 
 
-def measure_one(measurer: Any, source: Any, *more: Any) -> Any:
-    """Return the measures of a checkpoint, or why there are none."""
+def _measure_one(measurer: Any, source: Any, update: Update = ignore) -> Any:
+    """Return the measures of a model, or why there are none."""
     try:
-        return measurer.measure(source, *more)
+        return measurer.measure(source, update)
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__

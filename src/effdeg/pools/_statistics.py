@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from effdeg._utils.imports import require
-from effdeg.pools._ranked import Pool, format_cell
+from effdeg.pools._ranked import Indices, Pool, format_cell
 from effdeg.pools._reading import Array
-from effdeg.pools._rows import Indices
 
 # Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
 _CHUNK = 2_000_000
@@ -286,10 +285,9 @@ class Evaluation:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self._values, self._gaps = np.stack(list(pool.measures.values())), pool.gaps
+        self.pool, self._values = pool, np.stack(list(pool.measures.values()))
         self._strata: list[Any] = list(pool.strata.values()) or [slice(None)]
-        self._sizes = [len(rows) for rows in pool.strata.values()]
-        self._signs = signs(self._values), signs(self._gaps)
+        self._signs = signs(self._values), signs(pool.gaps)
         if pool.strata:
             strata = number_strata(pool)
             together = strata[:, None] == strata
@@ -316,10 +314,10 @@ class Evaluation:
         for rows in self._strata:
             drawn, (measure_signs, gap_signs) = counts[:, rows], self._signs
             inside["spearman"].append(spearman(drawn, measure_signs[:, rows][:, :, rows], gap_signs[rows][:, rows]))
-            inside["pearson"].append(pearson(drawn, self._values[:, rows], self._gaps[rows]))
+            inside["pearson"].append(pearson(drawn, self._values[:, rows], self.pool.gaps[rows]))
+        sizes = [len(rows) for rows in self.pool.strata.values()]
         correlations = {
-            name: average_strata(np.stack(parts), self._sizes) if self._sizes else parts[0]
-            for name, parts in inside.items()
+            name: average_strata(np.stack(parts), sizes) if sizes else parts[0] for name, parts in inside.items()
         }
         return correlations | {"kendall": kendall(counts, *self._signs)}
 

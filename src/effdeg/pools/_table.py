@@ -85,17 +85,14 @@ class PoolTable:
         self.rows: dict[str, Row] = {}
         self._added: dict[str, Row] = {}  # what others have added to rows that were dropped or replaced
         self._settings = to_json(settings)
-        self._classes: dict[str, NDArray[np.integer]] = {}  # predicted, by checksum
-        self._weights: dict[str, str] = {}  # hashes by checksum: several files may hold the same weights
-        if file is None:
-            return
-        settings = json.loads(self._settings)
-        if file.exists():
-            _check_settings(file, settings)
+        # By checksum, the predicted classes and a hash of the weights, which several files may hold.
+        self._predicted: dict[str, tuple[str, NDArray[np.integer]]] = {}
+        if file is not None and file.exists():
+            _check_settings(file, json.loads(self._settings))
             self.rows = self._read(file)
-            self._read_classes(file)
-        else:
-            write_json(settings_file(file), settings)
+            self._predicted = self._read_classes(file)
+        elif file is not None:
+            write_json(settings_file(file), json.loads(self._settings))
 
     def find(self, checksum: str) -> dict[str, Row]:
         """Return the rows of a checkpoint with this checksum, by name."""
@@ -103,7 +100,7 @@ class PoolTable:
 
     def has(self, checksum: str) -> bool:
         """Return whether all that a checkpoint with this checksum adds to the table is there."""
-        return bool(self.find(checksum)) and (DISAGREEMENT not in self._numbers or checksum in self._classes)
+        return bool(self.find(checksum)) and (DISAGREEMENT not in self._numbers or checksum in self._predicted)
 
     def is_stale(self, name: str, checksum: str) -> bool:
         """Return whether the row of this name is that of another checkpoint."""
@@ -113,7 +110,7 @@ class PoolTable:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
         if isinstance(classes := numbers.get(DISAGREEMENT), np.ndarray):  # not a copy of another row
-            self._classes[checksum], self._weights[checksum] = classes, measures[WEIGHTS]
+            self._predicted[checksum] = measures[WEIGHTS], classes
             self._write_classes()
         for name in names:
             self._keep_added(name)
@@ -122,9 +119,9 @@ class PoolTable:
 
     def rename(self, name: str, new: str) -> None:
         """Rename a row, with all that others have added to it, and write the table."""
-        self.rows = {
-            new if key == name else key: row | {"model": new} if key == name else row for key, row in self.rows.items()
-        }
+        renamed = ({"model": new} if key == name else {} for key in self.rows)
+        rows = [row | change for row, change in zip(self.rows.values(), renamed, strict=True)]
+        self.rows = {row["model"]: row for row in rows}
         self.write()
 
     def drop(self, name: str) -> None:
@@ -152,34 +149,30 @@ class PoolTable:
     def _fill_disagreement(self) -> None:
         if DISAGREEMENT not in self._numbers:
             return
-        checksums = {row["sha256"] for row in self.rows.values()} & self._classes.keys()
-        models = {self._weights[each]: self._classes[each] for each in checksums}
+        predicted = {row["sha256"]: self._predicted.get(row["sha256"], ("", None)) for row in self.rows.values()}
+        models = {weights: classes for weights, classes in predicted.values() if classes is not None}
         shares = dict(zip(models, compute_disagreement(list(models.values())), strict=True))
         for row in self.rows.values():
-            row[DISAGREEMENT] = shares.get(self._weights.get(row["sha256"], ""), math.nan)
+            row[DISAGREEMENT] = shares.get(predicted[row["sha256"]][0], math.nan)
 
     def _write_classes(self) -> None:
         if self.file is None:
             return
-        checksums, classes = list(self._classes), np.stack(list(self._classes.values()))
-        small = classes.astype(np.min_scalar_type(classes.max()))
-        kept: dict[str, Any] = {
-            "sha256": checksums,
-            "weights": [self._weights[each] for each in checksums],
-            "classes": small,
-        }
-        content = dump(lambda to: np.savez(to, settings=self._settings, **kept))
-        write_atomically(predictions_file(self.file), content)
+        weights, every = zip(*self._predicted.values(), strict=True)
+        classes = np.stack(every)
+        kept: dict[str, Any] = {"settings": self._settings, "sha256": list(self._predicted), "weights": list(weights)}
+        kept["classes"] = classes.astype(np.min_scalar_type(classes.max()))
+        write_atomically(predictions_file(self.file), dump(lambda to: np.savez(to, **kept)))
 
-    def _read_classes(self, file: Path) -> None:
+    def _read_classes(self, file: Path) -> dict[str, tuple[str, NDArray[np.integer]]]:
         try:
             with predictions_file(file).open("rb") as stream, np.load(stream) as kept:
-                if str(kept["settings"]) == self._settings:  # else those of an earlier table in the same place
-                    checksums, weights = kept["sha256"].tolist(), kept["weights"].tolist()
-                    classes = dict(zip(checksums, kept["classes"], strict=True))
-                    self._weights, self._classes = dict(zip(checksums, weights, strict=True)), classes
+                if str(kept["settings"]) != self._settings:  # those of an earlier table in the same place
+                    return {}
+                pairs = zip(kept["weights"].tolist(), kept["classes"], strict=True)
+                return dict(zip(kept["sha256"].tolist(), pairs, strict=True))
         except Exception:  # missing or damaged in any way
-            return
+            return {}
 
     def _read(self, file: Path) -> dict[str, Row]:
         try:
@@ -190,21 +183,18 @@ class PoolTable:
             parsed = [name for name in self._numbers if name != DISAGREEMENT]
             if lacking := [name for name in ("model", *parsed, "sha256") if name not in columns]:
                 raise ValueError(f"it has no column {lacking[0]}")
-            if cut := [row["model"] for row in read if _is_cut_short(row)]:
+            # The last cells of a row that is cut short are missing, or its checksum is too short.
+            cut = [row for row in read if None in row.values() or len(row["sha256"]) < _CHECKSUM_DIGITS]
+            if cut:
+                listed = ", ".join(row["model"] for row in cut)
                 again = "checkpoints that are given are measured again"
-                warnings.warn(f"{file} has rows that are cut short, of {', '.join(cut)}: {again}", stacklevel=5)
-            whole = [row for row in read if not _is_cut_short(row)]
-            return {row["model"]: row | {name: float(row[name]) for name in parsed} for row in whole}
+                warnings.warn(f"{file} has rows that are cut short, of {listed}: {again}", stacklevel=5)
+            return {row["model"]: row | {name: float(row[name]) for name in parsed} for row in read if row not in cut}
         except (ValueError, TypeError, csv.Error) as error:
             raise ValueError(
                 f"{file} cannot be continued: it is not a table that this version wrote ({error}). Move it away, or "
                 "choose another file with out=."
             ) from error
-
-
-def _is_cut_short(row: Mapping[str, str | None]) -> bool:
-    """Return whether the last cells of a row are missing, or its checksum is too short."""
-    return None in row.values() or len(row["sha256"] or "") < _CHECKSUM_DIGITS
 
 
 @contextmanager
@@ -229,27 +219,24 @@ def lock_table(file: Path | None) -> Iterator[None]:
 
 
 def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
-    """Return how much each model disagrees with the others, from the class that each predicts for every example.
-
-    The share of examples for which two models predict different classes, averaged over the other models: NaN for a
-    single model. Votes are counted instead of comparing all pairs.
-    """
+    """Return the share of examples that each model classifies otherwise than the others do, averaged over these."""
     if len(classes) < 2:
         return [math.nan] * len(classes)
     predicted = np.stack(classes)
     models, examples = predicted.shape
-    agreeing = sum(np.bincount(votes)[votes] for votes in predicted.T)  # each model also agrees with itself
+    # Votes are counted instead of comparing all pairs; each model also agrees with itself.
+    agreeing = sum(np.bincount(votes)[votes] for votes in predicted.T)
     shares: list[float] = ((models * examples - agreeing) / ((models - 1) * examples)).tolist()
     return shares
 
 
 def predictions_file(file: Path) -> Path:
-    """Return the file with the predicted classes of a table: ``pool.csv`` has ``pool.predictions.npz``."""
+    """Return the file with the predicted classes of a table."""
     return file.with_suffix(".predictions.npz")
 
 
 def settings_file(file: Path) -> Path:
-    """Return the file with the settings of a table: ``pool.csv`` has ``pool.settings.json``."""
+    """Return the file with the settings of a table."""
     return file.with_suffix(".settings.json")
 
 
@@ -268,13 +255,11 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
             f"{file} was written by another version of effdeg, with other columns. Measure again, and choose another "
             "file with out=."
         )
-    names = dict.fromkeys([*before, *settings])
-    differing = [name for name in names if before.get(name) != settings.get(name)]
-    if differing:
-        listed = "; ".join(_describe_difference(name, before.get(name), settings.get(name)) for name in differing)
+    pairs = {name: (before.get(name), settings.get(name)) for name in [*before, *settings]}
+    if differing := [_describe_difference(name, one, two) for name, (one, two) in pairs.items() if one != two]:
         raise ValueError(
-            f"{file} holds rows that were measured with other settings: {listed}. A table has one kind of rows: use "
-            "the same settings, or choose another file with out=."
+            f"{file} holds rows that were measured with other settings: {'; '.join(differing)}. A table has one kind "
+            "of rows: use the same settings, or choose another file with out=."
         )
 
 
