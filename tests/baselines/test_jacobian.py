@@ -319,7 +319,7 @@ def test_the_layer_does_not_become_a_part_of_the_penalty():
     model = mlp()
     penalty = JacobianPenalty(2, at=model[1])
     assert not list(penalty.modules())[1:]
-    assert repr(penalty) == "JacobianPenalty(projections=2, at='Tanh')"
+    assert repr(penalty) == "JacobianPenalty(projections=2, share=1.0, at='Tanh', output='identity')"
 
 
 @pytest.mark.parametrize(

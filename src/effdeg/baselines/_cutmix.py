@@ -1,15 +1,12 @@
 """CutMix: train on images with a box of another image in them, and on labels mixed by area."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from effdeg._adapters.examples import check_channels_first, count_examples
-from effdeg._adapters.paths import check_real
-from effdeg._utils.checks import check_generator
 from effdeg._utils.shapes import Bool
-from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, draw_shares, soft_labels
+from effdeg.baselines._mixup import Mixing, check_batch, draw_shares, soft_labels
+from effdeg.baselines._shared import draw
 
 
 def cutmix(
@@ -52,10 +49,8 @@ def cutmix(
         ValueError: If ``x`` has no height and width, ``y`` does not have one row per image or has ids that are not
             classes, ``classes`` is missing for ids, or a setting is out of range.
     """
-    check_alpha(alpha)
-    check_generator(generator)
     _check_images(x)
-    check_labels(y, len(x), classes)
+    check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
     home = x.device if generator is None else generator.device
     box = _draw_boxes(x, alpha, home, generator).to(x.device)
     partners = torch.randperm(len(x), device=home, generator=generator).to(x.device)
@@ -71,9 +66,7 @@ def _draw_boxes(
     """Draw a box for each image; it marks the pixels inside."""
     # Both sides are the same share of the image's, so that the product of the two is the area.
     half = (1 - draw_shares(len(x), alpha, device=device, generator=generator)).sqrt() / 2
-    # With a generator argument, even None, torch.compile cannot draw for a varying number of images.
-    given: dict[str, Any] = {} if generator is None else {"generator": generator}
-    centers = torch.rand(2, len(x), 1, dtype=torch.float64, device=device, **given)
+    centers = draw(torch.rand, 2, len(x), 1, dtype=torch.float64, device=device, generator=generator)
 
     def near(center: Tensor, size: int) -> Tensor:
         pixels = (torch.arange(size, device=device) + 0.5) / size
@@ -92,5 +85,4 @@ def _check_images(x: object) -> None:
             f"x of shape {tuple(x.shape)} has no height and width to cut a box from: images are examples × … × height "
             "× width. For examples without pixels use mixup."
         )
-    check_real(x, "x")
     check_channels_first(x)
