@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg._adapters.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
-from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
+from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
 from tests.models import Pair, Tokens, TwoInputs, Unexpected, WithTupleLayer, mlp
 

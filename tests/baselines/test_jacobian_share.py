@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.baselines import JacobianPenalty
-from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
 from tests.baselines.test_jacobian import FORMS
+from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
 
