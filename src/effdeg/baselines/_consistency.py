@@ -17,12 +17,12 @@ from effdeg._utils.checks import check_number
 from effdeg._utils.device import is_readable
 from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
 from effdeg.baselines._mixup import Mixing, check_mixable
-from effdeg.baselines._shared import Call, Settings, check_no_labels, join_batches, run_joined
+from effdeg.baselines._shared import Call, Configured, check_no_labels, join_batches, run_joined
 from effdeg.train._anchors import run_teacher, teacher_values
 from effdeg.train._copies import Change, make_copies
 
 
-class _OnUnlabeled(Settings):
+class _OnUnlabeled(Configured):
     """What runs a model on a batch and on examples made of unlabeled ones, in one forward pass."""
 
     teacher: Callable[..., Any] | None

@@ -18,11 +18,9 @@ def cutmix(
     filled from image π(i). Its center is uniform over the image, and the border cuts it off. The label becomes
     (1 - a) y_i + a y_π(i), where a is the exact share of the pixels that were replaced.
 
-    Each image has a λ and a box of its own. The authors draw one of each per batch, which has the same distribution for
-    every image, but then a whole step may have almost no mixing or almost nothing else; here a step averages over boxes
-    at no cost. A pixel is in the box if its center is; the authors round both sides down to even numbers of pixels.
-    Nothing is changed in place, and a GPU is not synchronized. Older versions of torch, such as 2.6, compile it
-    for one batch size at a time: ``torch.compile(dynamic=False)``.
+    Each image has a λ and a box of its own, so that a step averages over boxes; a pixel is in the box if its center is.
+    Nothing is changed in place, and a GPU is not synchronized. Older versions of torch, such as 2.6, compile it for one
+    batch size at a time: ``torch.compile(dynamic=False)``.
 
     Example:
         >>> import torch
@@ -34,12 +32,10 @@ def cutmix(
 
     Args:
         x: The images, examples × … × height × width, in floating point or integers.
-        y: Class ids of any shape, or soft labels or targets in floating point, which are mixed as they are.
-        alpha: α, how strongly images are mixed, as in :func:`mixup`. With 1, the paper's, areas are uniform before the
-            border cuts boxes off.
+        y: The labels, as in :func:`mixup`.
+        alpha: α. With 1, the paper's, areas are uniform before the border cuts boxes off.
         classes: The number of classes, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the images' device. Not with
-            ``torch.compile(fullgraph=True)``.
+        generator: The source of randomness, as in :func:`mixup`.
 
     Returns:
         The mixed images and their labels, soft as those of :func:`mixup`.

@@ -35,8 +35,7 @@ class JacobianPenalty(Regularizer):
     compiled models uncompiled, since ``torch.compile`` cannot differentiate twice. Nor can FSDP, which frees the
     weights in between. With BatchNorm in training, an example's outputs depend on the other examples, and these
     derivatives count too: the penalty then estimates Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba
-    holds the derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``. (The authors'
-    exact value sums the outputs of all examples first, so that under BatchNorm most of it cancels.)
+    holds the derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``.
 
     Example:
         >>> import torch

@@ -38,23 +38,17 @@ def embedding_mixup(
     decoder's own inputs) comes from the first example. Under ``torch.compile`` the graph breaks here and a compiled
     model runs uncompiled.
 
-    Args:
-        model: Any callable with the layer in it. It is called as usual.
-        x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-        y: Class ids of any shape, or soft labels or targets in floating point.
-        at: The layer, a name or a module. It runs once and returns a floating-point tensor with the examples first, or
-            a tuple that begins with one.
-        alpha: How strongly examples are mixed, as in :func:`mixup`.
-        classes: The number of classes, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the device of the layer's output.
+    The layer ``at``, a name or a module, runs once and returns a floating-point tensor with the examples first, or a
+    tuple that begins with one. The model is called as usual, with ``x``: a tensor, a tuple (passed as arguments) or a
+    mapping (passed as keywords). The other arguments are those of :func:`mixup`.
 
     Returns:
         What the model returned, and the mixed labels.
 
     Raises:
-        TypeError: If an argument is of the wrong type, or if the layer returns no floating-point tensor.
-        ValueError: If ``alpha`` is not positive, labels do not match the batch or the classes, or examples cannot be
-            mixed at the layer: it does not run exactly once, with one row per example, outside of
+        TypeError: If an argument is of the wrong type, or if a layer returns no floating-point tensor.
+        ValueError: If ``alpha`` is not positive, ``x`` holds labels, ``y`` does not match the batch or the classes, or
+            examples cannot be mixed at a layer: it does not run exactly once, with one row per example, outside of
             ``torch.utils.checkpoint``.
 
     Example:
@@ -89,30 +83,17 @@ def manifold_mixup(
     permutation π for the batch, in a single forward pass. The labels become λ y + (1 - λ) y[π].
 
     The outputs of the other layers are mixed with λ = 1, which leaves them as they are: only the GPU knows which layer
-    was drawn, so a CUDA graph draws anew at every replay. What bypasses the layer, such as a skip
-    connection from before it, is not mixed. Masks cannot be joined after the layers that use them: for text use
-    :func:`embedding_mixup`. Under ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
-
-    Args:
-        model: Any callable with the layers in it. It is called as usual.
-        x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-        y: Class ids of any shape, or soft labels or targets in floating point.
-        at: The layers, names or modules, and None for the inputs. The paper has the inputs and the outputs of the first
-            blocks. Each layer runs once and returns a floating-point tensor with the examples first, or a tuple that
-            begins with one.
-        alpha: How strongly examples are mixed, as in :func:`mixup`. The paper uses 2.
-        classes: The number of classes, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the batch's device.
+    was drawn, so a CUDA graph draws anew at every replay. What bypasses the layer, such as a skip connection from
+    before it, is not mixed. Masks cannot be joined after the layers that use them: for text use
+    :func:`embedding_mixup`, whose other arguments are the same. ``at`` are the layers, and None for the inputs. The
+    paper has the inputs and the outputs of the first blocks, and α = 2.
 
     Returns:
         What the model returned, and the mixed labels.
 
     Raises:
-        TypeError: If an argument is of the wrong type, a layer returns no floating-point tensor, or None is among the
-            layers and the inputs cannot be mixed.
-        ValueError: If a setting is out of range, ``x`` holds masks or labels, ``y`` does not match the batch or the
-            classes, or examples cannot be mixed at a layer: it does not run exactly once, with one row per example,
-            outside of ``torch.utils.checkpoint``.
+        TypeError: As :func:`embedding_mixup`; also if None is among the layers and the inputs cannot be mixed.
+        ValueError: As :func:`embedding_mixup`; also if ``x`` holds masks.
 
     Example:
         >>> import torch

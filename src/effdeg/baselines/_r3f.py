@@ -30,14 +30,11 @@ class R3F(Regularizer):
         KL(p(h)‖p(h + z)) + KL(p(h + z)‖p(h))
 
     over examples, where p are the probabilities (softmax over the last dimension). Both come from one forward pass of
-    twice the batch, in which BatchNorm sees one batch. Gradients flow through both; the authors' code does so for
-    sequences, and detaches the noisy embeddings for classification. It adds noise to the embeddings of tokens alone,
-    before positions are added: ``at=model.get_input_embeddings()`` for a model of Hugging Face. The weight of the
-    penalty is 1 by default there, and 0.7 in the authors' example for RTE.
+    twice the batch, in which BatchNorm sees one batch, and gradients flow through both. The authors add noise to the
+    embeddings of tokens alone: ``at=model.get_input_embeddings()`` for a model of Hugging Face.
 
     Dropout draws a mask for each of the two, so in training, with small noise, the divergence is mostly that of dropout
-    (:class:`RDrop`). Noise of 1e-5 is lost where the activations behind it are rounded to
-    bfloat16 or float16.
+    (:class:`RDrop`). Noise of 1e-5 is lost where the activations behind it are rounded to bfloat16 or float16.
 
     Example:
         >>> import torch

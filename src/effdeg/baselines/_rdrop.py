@@ -34,11 +34,6 @@ class RDrop(Regularizer):
     α/2 half of the paper's loss. Any other criterion that is a mean over examples is averaged over both passes in the
     same way, which it could not be for outputs with one row per example.
 
-    The authors' code differs from the paper and between models. Their readme averages the cross-entropies, as here; for
-    BERT they are summed, for RoBERTa averaged. In all of these the divergence is summed over the batch, not averaged:
-    0.5 for BERT and a batch of 16 is a weight of 0.5 · 16 / 2 = 4 here. For translation they use α = 5, for language
-    models α = 1.
-
     A model in evaluation mode or without dropout returns the same outputs twice. In eager mode the first call checks
     for that, which waits for a GPU, and warns.
 

@@ -23,8 +23,7 @@ class RegMixup(Regularizer):
 
     With x̃ and ỹ from :func:`mixup`, the loss is CE(f(x), y) + η CE(f(x̃), ỹ), where η = 1 in the paper. A call returns
     f(x) and CE(f(x̃), ỹ), both from one forward pass of twice the batch, in which BatchNorm sees one batch. As the
-    examples themselves are trained on too, λ can be close to ½ (a large α) without a loss of accuracy. The authors'
-    code averages the two terms: its loss is half of this one.
+    examples themselves are trained on too, λ can be close to ½ (a large α) without a loss of accuracy.
 
     Other losses on the mixed batch make this Brier mixup, Σ (p − ỹ)², and L1 mixup, Σ |p − ỹ|, where p = softmax f(x̃)
     and the sum is over classes. L1 mixup is what :class:`effdeg.Penalty` is with labels at the ends of paths and 3

@@ -39,7 +39,7 @@ def check_settings(**settings: Any) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class Settings(nn.Module):
+class Configured(nn.Module):
     """A module whose fields are its settings: they are checked, shown, and no part of its state."""
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Settings(nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in named.items() if name not in {"teacher", "generator"})
 
 
-class Regularizer(Settings):
+class Regularizer(Configured):
     """A method that acts on the loss: it runs the model on a batch, and returns the outputs with a penalty."""
 
     allows_labels = False
