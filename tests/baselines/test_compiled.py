@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from effdeg.baselines import ICT, R3F, JacobianPenalty, RDrop, RegMixup, cutmix, manifold_mixup, mixup
+from effdeg.baselines import ICT, R3F, FixMatch, JacobianPenalty, RDrop, RegMixup, cutmix, manifold_mixup, mixup
 from tests.baselines.test_rdrop import with_dropout
 from tests.batches import X, Y
 from tests.models import mlp
@@ -40,6 +40,11 @@ def follow_the_teacher(alpha):
     return lambda x, y: method(MODEL, x[:5], unlabeled=x)
 
 
+def compare_copies(_):
+    method = FixMatch(lambda x: 0.5 - x.flip(-1), threshold=0.3)
+    return lambda x, y: method(MODEL, x[:5], unlabeled=x)
+
+
 def drop_twice(_):
     method = RDrop()
     return lambda x, y: method(DROPPING, x, y)
@@ -58,7 +63,7 @@ def is_gamma_traced():
         return False
 
 
-@pytest.mark.parametrize("make", [cut, regularize, follow_the_teacher, drop_twice, add_noise])
+@pytest.mark.parametrize("make", [cut, regularize, follow_the_teacher, compare_copies, drop_twice, add_noise])
 def test_relatives_of_mixup_are_traced_as_a_whole(make):
     dynamic = False if make is cut and not is_gamma_traced() else None
     function = make(0.3)

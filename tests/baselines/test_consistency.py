@@ -1,4 +1,4 @@
-"""Consistency of examples and their changed copies, against loops over examples."""
+"""Consistency on examples without labels, against loops over examples: of changed copies and of mixed examples."""
 
 import copy
 import math
@@ -6,12 +6,16 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from effdeg import changes
-from effdeg.baselines import UDA, Consistency, FixMatch
+from effdeg.baselines import ICT, UDA, Consistency, FixMatch
+from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
-from tests.models import mlp, with_batchnorm
+from tests.models import TwoInputs, Unexpected, mlp, with_batchnorm
+from tests.properties import assert_same_gradients
 
+V = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 U = torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 ALL = [Consistency, UDA, FixMatch]
 
@@ -144,12 +148,19 @@ def test_bad_changes_are_refused(method, change, error, message):
         method(change)(sharp(), X, unlabeled=U)
 
 
-@pytest.mark.parametrize("method", ALL)
-def test_bad_batches_are_refused(method):
-    with pytest.raises(TypeError, match="do not have the form of those in x"):
-        method(turn)(sharp(), X, unlabeled=U[:, 1:])
-    with pytest.raises(ValueError, match="probabilities"):
-        method(turn)(nn.Sequential(sharp(), nn.Softmax(-1)), X, unlabeled=U)
+@pytest.mark.parametrize("penalty", [*(method(turn) for method in ALL), ICT(sharp())], ids=repr)
+def test_bad_batches_and_probabilities_are_refused(penalty):
+    with pytest.raises(TypeError, match=r"unlabeled examples \(.*\(5,\) torch.float64\) do not have the form.*\(6,\)"):
+        penalty(Unexpected(), X, unlabeled=U[:, 1:])
+    with pytest.raises(TypeError, match="do not have the form"):
+        penalty(Unexpected(), (X, 2.0), unlabeled=(U,))
+    with pytest.raises(TypeError, match="unlabeled holds no examples"):
+        penalty(Unexpected(), X, unlabeled=U[:0])
+    penalty(sharp(), X, unlabeled=U)
+    with pytest.raises(ValueError, match=r"student's outputs are probabilities already.* Let it return logits"):
+        penalty(nn.Sequential(sharp(), nn.Softmax(-1)), X, unlabeled=U)
+    with pytest.raises(ValueError, match=r"for a joined batch of 12 \+ .* examples, but no tensor with"):
+        penalty(lambda x: x.sum(), X, unlabeled=U)
 
 
 def test_settings_out_of_range_are_refused():
@@ -164,20 +175,121 @@ def test_settings_out_of_range_are_refused():
         Consistency(turn, teacher="me")
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_step_is_the_same_step(without_shape_checks):
-    model, penalty = sharp(), FixMatch(turn, threshold=0.5)
-
-    def value_of(x, u):
-        return penalty(model, x, unlabeled=u)[1]
-
-    compiled = torch.compile(value_of, fullgraph=True, backend="eager")
-    torch.testing.assert_close(*(gradients(function(X, U), model) for function in (value_of, compiled)))
-
-
 def test_changes_to_nan_and_of_other_examples_are_told():
     model = mlp().double()
     with pytest.raises(ValueError, match=r"the function of change= returned NaN"):
         Consistency(lambda x: x / 0)(model, X, unlabeled=X)
     with pytest.warns(UserWarning, match=r"function of change= \(<lambda>\) does not change each example"):
         Consistency(lambda x: x.flip(0))(model, X, unlabeled=X)
+
+
+def consistency_slowly(model, teacher, share, partners):
+    total = 0.0
+    for number, partner in enumerate(partners.tolist()):
+        student = model((share * V[number] + (1 - share) * V[partner])[None])[0].softmax(0)
+        with torch.no_grad():
+            ends = [teacher(V[each][None])[0].softmax(0) for each in (number, partner)]
+        for output in range(4):
+            target = share * ends[0][output] + (1 - share) * ends[1][output]
+            total = total + (student[output] - target) ** 2
+    return total / (len(V) * 4)
+
+
+def test_one_example_at_a_time():
+    model, twin, teacher = mlp().double(), mlp().double(), mlp(seed=1).double()
+    share, partners = drawn(20)
+    outputs, value = ICT(teacher)(model, X, Y, unlabeled=V)
+    expected = consistency_slowly(twin, teacher, share, partners)
+    torch.testing.assert_close(outputs, twin(X))
+    torch.testing.assert_close(value, expected)
+    losses = cross_entropy(outputs, Y) + 3 * value, cross_entropy(twin(X), Y) + 3 * expected
+    assert_same_gradients(*losses, model, twin)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_a_model_that_is_straight_agrees_with_itself():
+    def straight(x):
+        share = 0.5 + 0.1 * x[:, :1]
+        return torch.cat([share, 1 - share], dim=1).log()  # logits of probabilities that are straight
+
+    inside = V.clamp(-1, 1)
+    assert ICT(straight)(straight, X.clamp(-1, 1), unlabeled=inside)[1] < 1e-25
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_model_as_its_own_teacher_is_trained(autocast):
+    model = mlp()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        _, value = ICT(model)(model, X.float(), unlabeled=V.float())
+    assert value.dtype == torch.float32
+    value.backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+def test_the_model_runs_once_and_the_teacher_in_its_own_mode():
+    model, teacher = mlp().double(), nn.Sequential(nn.BatchNorm1d(6), mlp()).double().eval()
+    seen = []
+    model.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    teacher.register_forward_hook(lambda _, given, out: seen.append((len(given[0]), out.requires_grad)))
+    way = ICT(teacher)
+    way.train()
+    way(model, X, unlabeled=V)
+    assert seen == [32, (20, False)]
+    assert teacher[0].num_batches_tracked == 0
+    assert list(way.parameters()) == []
+
+
+def test_several_inputs_and_what_all_examples_share():
+    model, teacher, shared = TwoInputs().double(), TwoInputs().double(), torch.ones(3)
+
+    def with_shared(inner):
+        return lambda left, right, shared: {"logits": inner(left * shared, right), "shared": shared}
+
+    share, partners = drawn(20)
+    mixed, ends = share * V + (1 - share) * V[partners], teacher(V[:, :3], V[:, 3:]).softmax(1)
+    expected = model(mixed[:, :3], mixed[:, 3:]).softmax(1) - (share * ends + (1 - share) * ends[partners])
+    way = ICT(with_shared(teacher))
+    outputs, value = way(
+        with_shared(model),
+        {"left": X[:, :3], "right": X[:, 3:], "shared": shared},
+        unlabeled={"left": V[:, :3], "right": V[:, 3:], "shared": shared},
+    )
+    torch.testing.assert_close(value, expected.square().mean())
+    torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
+
+
+def test_a_teacher_runs_in_its_own_precision():
+    values = []
+    for teacher in (mlp(seed=1), mlp(seed=1).double()):
+        torch.manual_seed(0)
+        values.append(ICT(teacher)(mlp(), X.float(), unlabeled=V.float())[1])
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "kind", "message"),
+    [
+        (lambda x: None, TypeError, "the teacher returned None"),
+        (mlp(outputs=3).double(), ValueError, r"outputs are of shape \(3,\) per example, the model's of \(4,\)"),
+        (nn.Sequential(mlp(), nn.Softmax(1)).double(), ValueError, "teacher's outputs are probabilities already"),
+        (mlp().to("meta"), ValueError, "the teacher .* on the meta device"),
+        (lambda x: x.sum(), ValueError, "its first dimension must be the batch"),
+    ],
+)
+def test_teachers_that_make_no_sense(teacher, kind, message):
+    with pytest.raises(kind, match=message):
+        ICT(teacher)(mlp().double(), X, unlabeled=V)
+
+
+@pytest.mark.parametrize(
+    ("unlabeled", "message"),
+    [
+        (V.long(), "no straight line joins integers"),
+        (V.cfloat(), r"unlabeled \('\[0\].\[0\]'\) holds complex numbers"),
+    ],
+)
+def test_examples_that_cannot_be_mixed(unlabeled, message):
+    with pytest.raises(TypeError, match=message):
+        ICT(Unexpected())(Unexpected(), X, unlabeled=unlabeled)
+    with pytest.raises(TypeError, match=r"teacher=0.999 must be a model, such as torch.optim.swa_utils.AveragedModel"):
+        ICT(0.999)

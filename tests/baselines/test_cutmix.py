@@ -1,7 +1,5 @@
 """CutMix, against loops over images and pixels."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -100,19 +98,6 @@ def test_targets_are_mixed_and_gradients_flow():
     assert set(leaf.grad.unique().tolist()) <= {0.0, 1.0, 2.0}
     assert leaf.grad.sum() == leaf.numel()
     torch.testing.assert_close(targets.grad.sum(), torch.tensor(24.0))
-
-
-def test_several_batches_under_vmap():
-    images, labels = torch.stack([IMAGES, 2 * IMAGES]), torch.stack([Y, Y.flip(0)])
-    torch.manual_seed(3)
-    same = torch.vmap(partial(cutmix, classes=4), randomness="same")(images, labels)
-    for number in range(2):
-        torch.manual_seed(3)
-        for each, alone in zip(same, cutmix(images[number], labels[number], classes=4), strict=True):
-            torch.testing.assert_close(each[number], alone)
-    draw = torch.vmap(partial(cutmix, classes=4), randomness="different")
-    mixed, _ = draw(IMAGES.expand(2, *IMAGES.shape), Y.expand(2, 12))
-    assert not torch.equal(*mixed)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg._adapters.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
-from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
+from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
 from tests.models import Pair, Tokens, TwoInputs, Unexpected, WithTupleLayer, mlp
 
@@ -77,29 +77,35 @@ def test_examples_that_are_single_numbers():
     torch.testing.assert_close(value, (numbers.cos() ** 2 + (2 * numbers) ** 2).mean() / 2)
 
 
+@pytest.mark.parametrize(("share", "taken"), [(1, 12), (0.25, 3)])
 @pytest.mark.parametrize("form", FORMS)
-def test_all_floating_inputs_count(form):
+def test_all_floating_inputs_count(form, share, taken):
     model = TwoInputs().double()
     left, right = X[:, :3], X[:, 3:]
     x, more = FORMS[form](left, right)
-    outputs, value = JacobianPenalty(-1)(model, x, **more)
-    torch.testing.assert_close(value, jacobian_norm(model, left, right))
+    outputs, value = JacobianPenalty(-1, share=share)(model, x, **more)
+    torch.testing.assert_close(value, jacobian_norm(model, left[:taken], right[:taken]))
     torch.testing.assert_close(outputs, model(left, right))
 
 
-def test_what_is_no_input_does_not_count():
-    """Masks, tensors that all examples share, labels, and inputs that the model does not use."""
-    model = mlp().double()
+@pytest.mark.parametrize(("share", "taken"), [(1, 12), (0.25, 3)])
+def test_what_is_no_input_does_not_count(share, taken):
+    """Masks, labels, unused inputs, and what all examples share, though it has as many rows as examples are taken."""
+    model, rows = mlp().double(), []
 
     def run(x, mask, shared, labels, unused):
+        rows.append(len(x))
+        assert len(mask) == len(labels) == len(x)
         assert not shared.requires_grad
         assert not labels.requires_grad
-        return {"loss": x.sum(), "logits": model(x * mask) + shared[:4] + labels[:, None]}
+        return {"loss": x.sum(), "logits": model(x * mask) * shared.sum() + labels[:, None]}
 
-    x = {"x": X, "mask": X > 0, "shared": X[0].repeat(3), "labels": X[:, 0], "unused": X}
-    outputs, value = JacobianPenalty(-1)(run, x)
-    torch.testing.assert_close(value, jacobian_norm(lambda x: model(x * (x > 0)), X))
-    assert set(outputs) == {"loss", "logits"}
+    shared = X[0, :3]
+    x = {"x": X, "mask": X > 0, "shared": shared, "labels": X[:, 0], "unused": X}
+    outputs, value = JacobianPenalty(-1, share=share)(run, x)
+    torch.testing.assert_close(value, jacobian_norm(lambda x: model(x * (x > 0)) * shared.sum(), X[:taken]))
+    torch.testing.assert_close(outputs, run(**x))
+    assert rows == ([12, 12] if share == 1 else [3, 12, 12])
 
 
 def draw_values(model, projections, draws=200):
@@ -319,7 +325,7 @@ def test_the_layer_does_not_become_a_part_of_the_penalty():
     model = mlp()
     penalty = JacobianPenalty(2, at=model[1])
     assert not list(penalty.modules())[1:]
-    assert repr(penalty) == "JacobianPenalty(projections=2, at='Tanh')"
+    assert repr(penalty) == "JacobianPenalty(projections=2, share=1.0, at='Tanh', output='identity')"
 
 
 @pytest.mark.parametrize(

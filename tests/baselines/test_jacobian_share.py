@@ -7,21 +7,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.baselines import JacobianPenalty
-from tests.baselines.test_embedding_mixup import LABELS, sentences, tiny_bert
-from tests.baselines.test_jacobian import FORMS
+from tests.baselines.test_jacobian import jacobian_norm
+from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
-from tests.models import Tokens, TwoInputs, mlp, with_batchnorm
-
-
-def by_loops(model, x):
-    """Half the mean squared Frobenius norm, one derivative at a time."""
-    total = 0.0
-    for example in x:
-        inputs = example[None].clone().requires_grad_()
-        for output in model(inputs).flatten():
-            (row,) = torch.autograd.grad(output, inputs, create_graph=True)
-            total = total + row.square().sum()
-    return total / (2 * len(x))
+from tests.models import Tokens, mlp, with_batchnorm
 
 
 def gradients(value, model):
@@ -36,7 +25,7 @@ def gradients(value, model):
 def test_a_share_is_the_first_examples_alone(share, taken):
     model = mlp().double()
     outputs, value = JacobianPenalty(-1, share=share)(model, X, Y)
-    expected = by_loops(model, X[:taken])
+    expected = jacobian_norm(model, X[:taken])
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(gradients(value, model), gradients(expected, model))
     assert torch.equal(outputs, model(X))
@@ -49,39 +38,10 @@ def seeded():
     return torch.Generator().manual_seed(0)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_share_of_many_inputs(form):
-    model = TwoInputs().double()
-    left, right = X[:, :3], X[:, 3:]
-    x, more = FORMS[form](left, right)
-    outputs, value = JacobianPenalty(-1, share=0.25)(model, x, **more)
-    torch.testing.assert_close(value, by_loops(lambda x: model(x[:, :3], x[:, 3:]), X[:3]))
-    assert torch.equal(outputs, model(left, right))
-
-
-def test_what_has_no_row_per_example_is_the_same_for_a_share():
-    """Also where it has as many rows as examples are taken; and labels go with their examples."""
-    model, rows = mlp().double(), []
-
-    def run(x, mask, shared, labels):
-        rows.append(len(x))
-        assert len(mask) == len(labels) == len(x)
-        assert not shared.requires_grad
-        assert not labels.requires_grad
-        return {"loss": x.sum(), "logits": model(x * mask) * shared.sum() + labels[:, None]}
-
-    shared = X[0, :3]
-    x = {"x": X, "mask": X > 0, "shared": shared, "labels": X[:, 0]}
-    outputs, value = JacobianPenalty(-1, share=0.25)(run, x)
-    torch.testing.assert_close(value, by_loops(lambda x: model(x * (x > 0)) * shared.sum(), X[:3]))
-    assert torch.equal(outputs["logits"], run(**x)["logits"])
-    assert rows == [3, 12, 12]
-
-
 def test_a_share_at_a_layer():
     model = mlp().double()
     outputs, value = JacobianPenalty(-1, share=0.25, at="1")(model, X)
-    torch.testing.assert_close(value, by_loops(model[2], model[:2](X[:3])))
+    torch.testing.assert_close(value, jacobian_norm(model[2], model[:2](X[:3])))
     assert torch.equal(outputs, model(X))
     tokens_model, inputs = Tokens().double(), tokens(8)
     outputs, value = JacobianPenalty(-1, share=0.25, at="embed")(tokens_model, inputs)
@@ -103,7 +63,9 @@ def test_a_model_that_works_in_place_sees_the_batch_as_it_came(at):
     model = nn.Sequential(nn.ELU(inplace=True), nn.Linear(6, 4)).double()
     outputs, value = JacobianPenalty(-1, share=0.25, at=at)(model, X.clone())
     torch.testing.assert_close(outputs, model(X.clone()))
-    expected = by_loops(lambda x: model[1](nn.functional.elu(x)), X[:3]) if at is None else torch.tensor(4 / 2).double()
+    expected = (
+        jacobian_norm(lambda x: model[1](nn.functional.elu(x)), X[:3]) if at is None else torch.tensor(4 / 2).double()
+    )
     torch.testing.assert_close(value, expected)
 
 
@@ -182,7 +144,7 @@ def test_a_share_in_a_compiled_step():
 
     for rows in (12, 8, 7):
         x, y = X[:rows], Y[:rows]
-        expected = cross_entropy(model(x), y) + by_loops(model, x[: round(rows / 4)])
+        expected = cross_entropy(model(x), y) + jacobian_norm(model, x[: round(rows / 4)])
         loss = step(x, y)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(gradients(loss, model), gradients(expected, model))

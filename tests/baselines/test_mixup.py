@@ -1,7 +1,6 @@
 """Mixup at the inputs, against its formula."""
 
 import copy
-from functools import partial
 
 import numpy as np
 import pytest
@@ -162,18 +161,6 @@ def test_nothing_is_changed_in_place_and_gradients_flow():
 def test_bad_input(arguments, settings, kind, message):
     with pytest.raises(kind, match=message):
         mixup(*copy.copy(arguments), **settings)
-
-
-def test_several_batches_under_vmap():
-    xs, ys = torch.stack([X, 2 * X]), torch.stack([Y, Y.flip(0)])
-    torch.manual_seed(3)
-    same = torch.vmap(partial(mixup, classes=4), randomness="same")(xs, ys)
-    for number in range(2):
-        torch.manual_seed(3)
-        for each, alone in zip(same, mixup(xs[number], ys[number], classes=4), strict=True):
-            torch.testing.assert_close(each[number], alone)
-    _, soft = torch.vmap(partial(mixup, classes=4), randomness="different")(xs, ys[:1].expand(2, -1))
-    assert len({round(float(labels.max(1).values.min()), 6) for labels in soft}) == 2  # each batch has a λ of its own
 
 
 @pytest.mark.parametrize("y", [torch.arange(8.0) % 4, torch.eye(5)[torch.arange(8) % 5]])

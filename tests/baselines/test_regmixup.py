@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from effdeg.baselines import R3F, RDrop, RegMixup
+from effdeg.baselines import RegMixup
 from tests.baselines.test_mixup import drawn
 from tests.batches import X, Y
-from tests.models import TwoInputs, mlp
+from tests.models import mlp
 from tests.properties import assert_same_gradients
 
 LOSSES = ("cross-entropy", "brier", "l1")
@@ -53,29 +53,6 @@ def test_batchnorm_sees_one_batch():
     torch.testing.assert_close(outputs, mlp().double()(nn.BatchNorm1d(6).double()(joined))[:12])
 
 
-def test_several_inputs_and_outputs():
-    model = TwoInputs().double()
-    share, partners = drawn(alpha=10.0)
-    mixed = share * X + (1 - share) * X[partners]
-    soft = share * one_hot(Y, 4).double() + (1 - share) * one_hot(Y, 4)[partners]
-    expected = cross_entropy(model(mixed[:, :3], mixed[:, 3:]), soft)
-
-    def wrapped(left, right, scale):
-        return {"scale": scale, "logits": model(left, right), "norm": torch.ones(3)}
-
-    for x, more in (
-        ((X[:, :3], X[:, 3:], 2.0), {}),
-        ({"left": X[:, :3], "right": X[:, 3:], "scale": 2.0}, {}),
-        (X[:, :3], {"right": X[:, 3:], "scale": 2.0}),
-    ):
-        torch.manual_seed(3)
-        outputs, value = RegMixup(classes=4)(wrapped, x, Y, **more)
-        torch.testing.assert_close(value, expected)
-        torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
-        assert outputs["scale"] == 2.0
-        assert outputs["norm"].shape == (3,)
-
-
 @pytest.mark.parametrize("kind", ["soft", "sequences"])
 def test_soft_labels_and_labels_of_sequences(kind):
     if kind == "soft":
@@ -114,16 +91,3 @@ def test_where_there_is_no_label_the_own_output_is_the_label(loss):
 def test_outputs_that_do_not_fit():
     with pytest.raises(ValueError, match=r"logits of shape \(12, 4\) for soft labels of shape \(12, 5\)"):
         RegMixup(classes=5)(mlp().double(), X, Y)
-    with pytest.raises(
-        ValueError, match=r"returned \(\) for a joined batch of 12 \+ 12 examples, but no tensor with 24"
-    ):
-        RegMixup(classes=4)(lambda x: x.sum(), X, Y)
-
-
-@pytest.mark.parametrize("penalty", [RegMixup(classes=4), RDrop(), R3F()], ids=["regmixup", "rdrop", "r3f"])
-def test_probabilities_are_no_logits(penalty):
-    x, y = torch.rand(8, 6), torch.arange(8) % 4
-    with pytest.raises(ValueError, match=r"outputs are probabilities already.*Let it return logits"):
-        penalty(nn.Sequential(mlp(), nn.Dropout(0.1), nn.Softmax(-1)), x, y)
-    with pytest.warns(UserWarning, match=r"the network returned several tensors. \[0\] is used, not \[1\]; .*alone"):
-        penalty(lambda x: (nn.functional.dropout(mlp()(x)), x), x, y)

@@ -1,7 +1,10 @@
 """What several methods have in common: a property each, for all of them."""
 
+from functools import partial
+
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,7 +24,7 @@ from effdeg.baselines import (
     mixup,
 )
 from tests.batches import X, Y
-from tests.models import Shared, Unexpected, mlp
+from tests.models import Shared, TwoInputs, Unexpected, mlp
 from tests.properties import assert_same_under_vmap
 from tests.train.test_loops import Checkpointed
 
@@ -107,6 +110,8 @@ def test_settings_and_batches_that_are_refused_before_the_model_is_run(name):
         refuse(TypeError, "complex numbers|complex", x=X.cfloat())
     if name not in {"cutmix", "jacobian"}:
         refuse(ValueError, "x holds 'labels'", x={"x": X, "labels": Y})
+    if name in {*LABELED, "r3f"} - {"cutmix"}:
+        refuse(TypeError, "first dimension|no examples", x="text")
     if name in AT_LAYERS:
         refuse(ValueError, "Did you mean 'layer'", at="layr")
         refuse(TypeError, "at=3 must be the name of a layer", at=3)
@@ -173,9 +178,71 @@ def test_half_precision_is_summed_in_single(name):
     assert model[0].weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["regmixup cross-entropy", "r3f"])
+@pytest.mark.parametrize("name", ["regmixup cross-entropy", "r3f", "rdrop"])
 def test_several_models_under_vmap(name):
-    assert_same_under_vmap(PENALTIES[name], [mlp(seed=seed).double() for seed in range(2)], X, Y)
+    models = [nn.Sequential(nn.Dropout(0.5 if name == "rdrop" else 0.0), mlp(seed=seed)).double() for seed in range(2)]
+    assert_same_under_vmap(PENALTIES[name], models, X, Y)
+
+
+@pytest.mark.parametrize(("mix", "x"), [(mixup, X), (cutmix, X.view(12, 1, 2, 3))])
+def test_several_batches_under_vmap(mix, x):
+    run, xs, ys = partial(mix, classes=4), torch.stack([x, 2 * x]), torch.stack([Y, Y.flip(0)])
+    torch.manual_seed(3)
+    same = torch.vmap(run, randomness="same")(xs, ys)
+    for number in range(2):
+        torch.manual_seed(3)
+        for both, alone in zip(same, run(xs[number], ys[number]), strict=True):
+            torch.testing.assert_close(both[number], alone)
+    mixed, _ = torch.vmap(run, randomness="different")(x.expand(2, *x.shape), Y.expand(2, 12))
+    assert not torch.equal(*mixed)
+
+
+@pytest.mark.parametrize("name", ["regmixup l1", "rdrop", "r3f"])
+def test_several_inputs_and_outputs(name):
+    model, values = TwoInputs().double(), []
+
+    def wrapped(left, right, scale):
+        logits = model(left, dropout(right, 0.5) if name == "rdrop" else right)
+        return {"scale": scale, "logits": logits, "norm": torch.ones(3)}
+
+    for x, more in (
+        ((X[:, :3], X[:, 3:], 2.0), {}),
+        ({"left": X[:, :3], "right": X[:, 3:], "scale": 2.0}, {}),
+        (X[:, :3], {"right": X[:, 3:], "scale": 2.0}),
+    ):
+        torch.manual_seed(3)
+        outputs, value, *labels = PENALTIES[name](wrapped, x, Y, **more)
+        values.append(value)
+        if name == "rdrop":
+            assert outputs["logits"].shape == (24, 4)
+            assert torch.equal(labels[0], torch.cat([Y, Y]))
+        else:
+            torch.testing.assert_close(outputs["logits"], model(X[:, :3], X[:, 3:]))
+        assert (outputs["scale"], outputs["norm"].shape) == (2.0, (3,))
+    assert values[0] == values[1] == values[2] > 0
+
+
+@pytest.mark.parametrize("name", ["regmixup brier", "rdrop", "r3f"])
+def test_outputs_that_are_no_logits(name):
+    x, y = torch.rand(8, 6), torch.arange(8) % 4
+    for model, message in (
+        (lambda x: x.sum(), r"returned \(\) for a joined batch of 8 \+ 8 examples, but no tensor with 16"),
+        (lambda x: x[:, :1], "softmax|logits of shape"),
+        (nn.Sequential(mlp(), nn.Dropout(0.1), nn.Softmax(-1)), "outputs are probabilities already.*Let it return log"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PENALTIES[name](model, x, y)
+    with pytest.warns(UserWarning, match=r"the network returned several tensors. \[0\] is used, not \[1\]; .*alone"):
+        PENALTIES[name](lambda x: (dropout(mlp()(x)), x), x, y)
+
+
+@pytest.mark.parametrize("name", ["regmixup brier", "rdrop"])
+@pytest.mark.parametrize(("y", "given"), [(Y[:3], r"shape \(3,\)"), (None, "type NoneType")])
+def test_labels_that_do_not_match_the_batch(name, y, given):
+    with pytest.raises(ValueError, match=rf"the labels \(y\) are of {given}.* needs a tensor of 12 rows"):
+        PENALTIES[name](Unexpected(), X, y)
+    with pytest.raises(ValueError, match="x holds 'labels'"):
+        PENALTIES[name](Unexpected(), {"x": X, "labels": Y}, Y)
 
 
 @pytest.mark.parametrize("name", ["regmixup", "ict"])

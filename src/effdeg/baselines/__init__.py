@@ -8,12 +8,10 @@ on dropout, and :class:`R3F` how they depend on noise; :class:`NEFTune` adds noi
 any of them by name, for one training loop, except for those that need examples without labels.
 """
 
-from effdeg.baselines._consistency import UDA, Consistency, FixMatch
+from effdeg.baselines._consistency import ICT, UDA, Consistency, FixMatch
 from effdeg.baselines._cutmix import cutmix
-from effdeg.baselines._embedding_mixup import embedding_mixup
-from effdeg.baselines._ict import ICT
 from effdeg.baselines._jacobian import JacobianPenalty
-from effdeg.baselines._manifold_mixup import manifold_mixup
+from effdeg.baselines._manifold_mixup import embedding_mixup, manifold_mixup
 from effdeg.baselines._methods import Method, method, names
 from effdeg.baselines._mixup import mixup
 from effdeg.baselines._neftune import NEFTune

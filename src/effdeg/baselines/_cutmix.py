@@ -1,15 +1,12 @@
 """CutMix: train on images with a box of another image in them, and on labels mixed by area."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from effdeg._adapters.examples import check_channels_first, count_examples
-from effdeg._adapters.paths import check_real
-from effdeg._utils.checks import check_generator
 from effdeg._utils.shapes import Bool
-from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, draw_shares, soft_labels
+from effdeg.baselines._mixup import Mixing, check_batch, draw_shares, soft_labels
+from effdeg.baselines._shared import draw
 
 
 def cutmix(
@@ -21,11 +18,9 @@ def cutmix(
     filled from image π(i). Its center is uniform over the image, and the border cuts it off. The label becomes
     (1 - a) y_i + a y_π(i), where a is the exact share of the pixels that were replaced.
 
-    Each image has a λ and a box of its own. The authors draw one of each per batch, which has the same distribution for
-    every image, but then a whole step may have almost no mixing or almost nothing else; here a step averages over boxes
-    at no cost. A pixel is in the box if its center is; the authors round both sides down to even numbers of pixels.
-    Nothing is changed in place, and a GPU is not synchronized. Older versions of torch, such as 2.6, compile it
-    for one batch size at a time: ``torch.compile(dynamic=False)``.
+    Each image has a λ and a box of its own, so that a step averages over boxes; a pixel is in the box if its center is.
+    Nothing is changed in place, and a GPU is not synchronized. Older versions of torch, such as 2.6, compile it for one
+    batch size at a time: ``torch.compile(dynamic=False)``.
 
     Example:
         >>> import torch
@@ -37,12 +32,10 @@ def cutmix(
 
     Args:
         x: The images, examples × … × height × width, in floating point or integers.
-        y: Class ids of any shape, or soft labels or targets in floating point, which are mixed as they are.
-        alpha: α, how strongly images are mixed, as in :func:`mixup`. With 1, the paper's, areas are uniform before the
-            border cuts boxes off.
+        y: The labels, as in :func:`mixup`.
+        alpha: α. With 1, the paper's, areas are uniform before the border cuts boxes off.
         classes: The number of classes, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the images' device. Not with
-            ``torch.compile(fullgraph=True)``.
+        generator: The source of randomness, as in :func:`mixup`.
 
     Returns:
         The mixed images and their labels, soft as those of :func:`mixup`.
@@ -52,10 +45,8 @@ def cutmix(
         ValueError: If ``x`` has no height and width, ``y`` does not have one row per image or has ids that are not
             classes, ``classes`` is missing for ids, or a setting is out of range.
     """
-    check_alpha(alpha)
-    check_generator(generator)
     _check_images(x)
-    check_labels(y, len(x), classes)
+    check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
     home = x.device if generator is None else generator.device
     box = _draw_boxes(x, alpha, home, generator).to(x.device)
     partners = torch.randperm(len(x), device=home, generator=generator).to(x.device)
@@ -71,9 +62,7 @@ def _draw_boxes(
     """Draw a box for each image; it marks the pixels inside."""
     # Both sides are the same share of the image's, so that the product of the two is the area.
     half = (1 - draw_shares(len(x), alpha, device=device, generator=generator)).sqrt() / 2
-    # With a generator argument, even None, torch.compile cannot draw for a varying number of images.
-    given: dict[str, Any] = {} if generator is None else {"generator": generator}
-    centers = torch.rand(2, len(x), 1, dtype=torch.float64, device=device, **given)
+    centers = draw(torch.rand, 2, len(x), 1, dtype=torch.float64, device=device, generator=generator)
 
     def near(center: Tensor, size: int) -> Tensor:
         pixels = (torch.arange(size, device=device) + 0.5) / size
@@ -92,5 +81,4 @@ def _check_images(x: object) -> None:
             f"x of shape {tuple(x.shape)} has no height and width to cut a box from: images are examples × … × height "
             "× width. For examples without pixels use mixup."
         )
-    check_real(x, "x")
     check_channels_first(x)

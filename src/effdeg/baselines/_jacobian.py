@@ -2,51 +2,29 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg._adapters.checked import CheckedModels
 from effdeg._adapters.derivatives import (
     check_gradients_enabled,
     check_projections,
     double_differentiable,
     squared_norms,
 )
-from effdeg._adapters.examples import as_arguments, count_examples
-from effdeg._adapters.layers import Layer, advice_for_integers, as_module, check_layer, find_layer, replace_output
+from effdeg._adapters.layers import Layer, advice_for_integers, as_module, find_layer, replace_output
 from effdeg._adapters.outputs import Output, check_output, shaped_values
-from effdeg._utils.checks import check_generator, check_number
+from effdeg._utils.checks import check_number
 from effdeg._utils.device import is_readable
-from effdeg._utils.tree import Tree, has_rows, map_tensors, named_map, tensors
+from effdeg._utils.tree import has_rows, map_tensors, named_map, tensors
+from effdeg.baselines._shared import Call, Regularizer
 
 
-@dataclass(frozen=True)
-class JacobianSettings:
-    """The settings of a Jacobian penalty, checked."""
-
-    projections: int
-    share: float
-    at: Layer | None
-    output: Output
-    generator: torch.Generator | None
-
-    def __post_init__(self) -> None:
-        check_projections(self.projections)
-        meaning = "it is the share of the batch whose Jacobian is computed, above 0 and at most 1"
-        check_number("share", self.share, meaning)
-        if self.share > 1:
-            raise ValueError(f"share={self.share!r} is too large: {meaning}.")
-        if self.at is not None:
-            check_layer(self.at)
-        check_output(self.output)
-        check_generator(self.generator)
-
-
-class JacobianPenalty(nn.Module):
+@dataclass(eq=False, repr=False)
+class JacobianPenalty(Regularizer):
     """The size of a model's Jacobian on a batch, to be added to the loss (Hoffman et al., 2019).
 
     The penalty is |J|² / 2, averaged over the batch, where J holds the derivatives of all C outputs of an example with
@@ -57,8 +35,7 @@ class JacobianPenalty(nn.Module):
     compiled models uncompiled, since ``torch.compile`` cannot differentiate twice. Nor can FSDP, which frees the
     weights in between. With BatchNorm in training, an example's outputs depend on the other examples, and these
     derivatives count too: the penalty then estimates Σ over b of |J_ba|² / 2, averaged over the examples a, where J_ba
-    holds the derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``. (The authors'
-    exact value sums the outputs of all examples first, so that under BatchNorm most of it cancels.)
+    holds the derivatives of b's outputs with respect to a's inputs, without bias for any ``projections``.
 
     Example:
         >>> import torch
@@ -77,8 +54,8 @@ class JacobianPenalty(nn.Module):
             differentiated twice. With ``share=0.25`` a step costs about a plain step plus a quarter of a step with the
             full penalty, which stays unbiased for batches in random order. BatchNorm in training normalizes these
             examples by themselves; its running statistics are those of the whole batch if the model is a module.
-        at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs: for token
-            ids, and for features after any block.
+        at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs, which are
+            all floating-point tensors with one row per example but ``labels``: for token ids, and for features.
         output: What to differentiate: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a
             function of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         generator: The source of randomness for the directions; by default torch's global one on the outputs' device.
@@ -88,67 +65,41 @@ class JacobianPenalty(nn.Module):
         ValueError: If a setting is out of range or not known.
     """
 
-    def __init__(
-        self,
-        projections: int = 1,
-        *,
-        share: float = 1.0,
-        at: Layer | None = None,
-        output: Output = "identity",
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        # In one plain object, so that a layer given as a module does not become a submodule of this one.
-        self.settings = JacobianSettings(projections, share, at, output, generator)
-        self._checked = CheckedModels()
+    projections: int = 1
+    _: KW_ONLY
+    share: float = 1.0
+    at: Layer | None = None
+    output: Output = "identity"
+    generator: torch.Generator | None = None
 
-    def forward(
-        self,
-        model: Callable[..., Any],
-        x: Tree,
-        y: Tensor | None = None,  # noqa: ARG002
-        **model_kwargs: Any,
-    ) -> tuple[Any, Tensor]:
-        """Run a model on a batch and differentiate its outputs.
+    allows_labels = True
 
-        Args:
-            model: Any callable. It is called as usual, ``model(x)``.
-            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords). All floating-point
-                tensors with one row per example count as its inputs, except for ``labels`` in a mapping.
-            y: Ignored: all penalties have the same signature.
-            **model_kwargs: More arguments for the model, treated like ``x``.
+    def __post_init__(self) -> None:
+        check_projections(self.projections)
+        meaning = "it is the share of the batch whose Jacobian is computed, above 0 and at most 1"
+        if check_number("share", self.share, meaning) > 1:
+            raise ValueError(f"share={self.share!r} is too large: {meaning}.")
+        check_output(self.output)
+        super().__post_init__()
 
-        Returns:
-            The model's output, and the penalty to add to the loss: a scalar.
-
-        Raises:
-            TypeError: If ``x`` has no floating-point tensor and ``at`` is not set, or an argument is given twice.
-            ValueError: If the layer ``at`` does not exist or runs more than once, if the batch is not the first
-                dimension of the outputs, or, in the first call with a model, if probabilities do not fit ``output``.
-        """
-        arguments, keywords = as_arguments(x, **model_kwargs)
-        parts = arguments, keywords
-        look = model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(parts))
-        outputs, penalty = _run(self.settings, model, parts, look)
+    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:  # noqa: ARG002
+        look = model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(call))
+        outputs, penalty = _run(self, model, call, rows, look)
         if look:
             self._checked.add(model)
-        if self.settings.share < 1:
+        if self.share < 1:
             # The whole batch runs second: by then it has been checked, and the model may modify it in place.
+            arguments, keywords = call
             outputs = model(*arguments, **keywords)
         return outputs, penalty
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        at, share = self.settings.at, self.settings.share
-        shown = "" if share == 1 else f", share={share}"
-        shown += "" if at is None else f", at={at if isinstance(at, str) else type(at).__name__!r}"
-        return f"projections={self.settings.projections}{shown}"
 
 
 # torch.compile cannot differentiate twice: it breaks the graph here, and refuses with fullgraph=True.
 @torch._disable_dynamo  # type: ignore[attr-defined]
-def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree, look: bool) -> tuple[Any, Tensor]:
-    batch, training = count_examples(parts), torch.is_grad_enabled()
+def _run(
+    settings: JacobianPenalty, model: Callable[..., Any], call: Call, batch: int, look: bool
+) -> tuple[Any, Tensor]:
+    training = torch.is_grad_enabled()
     whole, taken = settings.share == 1, max(1, round(settings.share * batch))
     entered: list[Tensor] = []
 
@@ -170,7 +121,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree, loo
 
     with torch.enable_grad():
         if settings.at is None or not whole:
-            parts = named_map(prepare, parts)
+            call = named_map(prepare, call)
         if settings.at is None and not entered:
             raise TypeError(f"a Jacobian needs floating-point inputs, but there are none. {advice_for_integers(model)}")
         at_layer = (
@@ -182,7 +133,7 @@ def _run(settings: JacobianSettings, model: Callable[..., Any], parts: Tree, loo
             run = inner.module
         # A pass over a part of the batch must not change the buffers.
         with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
-            arguments, keywords = parts
+            arguments, keywords = call
             returned = run(*arguments, **keywords)
         values = shaped_values(returned, settings.output, points=taken, look=look, whose="network").reshape(taken, -1)
         # With as many directions as outputs, the exact value costs no more.

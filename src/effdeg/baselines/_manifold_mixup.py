@@ -1,4 +1,4 @@
-"""Manifold mixup: mix examples at a layer that is drawn at every step."""
+"""Mixup at the output of a layer: of one that is named, such as the embeddings, or of one that is drawn."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -6,15 +6,65 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.examples import as_arguments, count_examples, examples_only, is_plain_tuple
-from effdeg._adapters.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
-from effdeg._adapters.paths import check_real, innermost_key, is_mask
-from effdeg._utils.checks import check_generator
+from effdeg._adapters.examples import as_arguments, examples_only, is_plain_tuple
+from effdeg._adapters.layers import FoundLayer, Layer, as_module, check_layer, find_layer, replace_output
+from effdeg._adapters.paths import innermost_key, is_mask
 from effdeg._utils.tree import Tree, named_tensors, tensors
-from effdeg.baselines._mixup import Mixing, check_alpha, check_labels, check_mixable, check_no_labels, soft_labels
+from effdeg.baselines._jacobian import use_buffer_copies
+from effdeg.baselines._mixup import Mixing, check_batch, check_mixable, soft_labels
+from effdeg.baselines._shared import Call
+
+
+def embedding_mixup(
+    model: Callable[..., Any],
+    x: Tree,
+    y: Tensor,
+    *,
+    at: Layer,
+    alpha: float = 1.0,
+    classes: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Any, Tensor]:
+    """Run a model with the output of a layer mixed between pairs of examples, and mix their labels in the same way.
+
+    This is :func:`mixup` for inputs that cannot be mixed, such as token ids: the layer's output h becomes
+    λ h + (1 − λ) h[partners], with one λ for the batch.
+
+    The layers up to this one run twice: first on the batch as it is, to obtain h, then in the pass that uses the mixed
+    rows, with the masks of both examples joined. Whatever bypasses the layer (a skip connection from before it, a
+    decoder's own inputs) comes from the first example. Under ``torch.compile`` the graph breaks here and a compiled
+    model runs uncompiled.
+
+    The layer ``at``, a name or a module, runs once and returns a floating-point tensor with the examples first, or a
+    tuple that begins with one. The model is called as usual, with ``x``: a tensor, a tuple (passed as arguments) or a
+    mapping (passed as keywords). The other arguments are those of :func:`mixup`.
+
+    Returns:
+        What the model returned, and the mixed labels.
+
+    Raises:
+        TypeError: If an argument is of the wrong type, or if a layer returns no floating-point tensor.
+        ValueError: If ``alpha`` is not positive, ``x`` holds labels, ``y`` does not match the batch or the classes, or
+            examples cannot be mixed at a layer: it does not run exactly once, with one row per example, outside of
+            ``torch.utils.checkpoint``.
+
+    Example:
+        >>> import torch, effdeg
+        >>> from torch.nn.functional import cross_entropy
+        >>> model = torch.nn.Sequential(torch.nn.EmbeddingBag(100, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> tokens, y = torch.randint(100, (16, 7)), torch.randint(2, (16,))
+        >>> logits, soft = effdeg.baselines.embedding_mixup(model, tokens, y, at="0", classes=2)
+        >>> loss = cross_entropy(logits, soft)
+        >>> soft.shape, bool((soft.sum(1) - 1).abs().max() < 1e-6)
+        (torch.Size([16, 2]), True)
+    """
+    batch = check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
+    draw = partial(Mixing.draw, batch, alpha, generator=generator)
+    outputs, mixing, dtype = _run_twice(model, find_layer(model, at), as_arguments(x), batch, draw)
+    return outputs, mixing.mix(soft_labels(y, classes, dtype))
 
 
 def manifold_mixup(
@@ -33,30 +83,17 @@ def manifold_mixup(
     permutation π for the batch, in a single forward pass. The labels become λ y + (1 - λ) y[π].
 
     The outputs of the other layers are mixed with λ = 1, which leaves them as they are: only the GPU knows which layer
-    was drawn, so a CUDA graph draws anew at every replay. What bypasses the layer, such as a skip
-    connection from before it, is not mixed. Masks cannot be joined after the layers that use them: for text use
-    :func:`embedding_mixup`. Under ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
-
-    Args:
-        model: Any callable with the layers in it. It is called as usual.
-        x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-        y: Class ids of any shape, or soft labels or targets in floating point.
-        at: The layers, names or modules, and None for the inputs. The paper has the inputs and the outputs of the first
-            blocks. Each layer runs once and returns a floating-point tensor with the examples first, or a tuple that
-            begins with one.
-        alpha: How strongly examples are mixed, as in :func:`mixup`. The paper uses 2.
-        classes: The number of classes, if the labels are ids.
-        generator: The source of randomness; by default torch's global one on the batch's device.
+    was drawn, so a CUDA graph draws anew at every replay. What bypasses the layer, such as a skip connection from
+    before it, is not mixed. Masks cannot be joined after the layers that use them: for text use
+    :func:`embedding_mixup`, whose other arguments are the same. ``at`` are the layers, and None for the inputs. The
+    paper has the inputs and the outputs of the first blocks, and α = 2.
 
     Returns:
         What the model returned, and the mixed labels.
 
     Raises:
-        TypeError: If an argument is of the wrong type, a layer returns no floating-point tensor, or None is among the
-            layers and the inputs cannot be mixed.
-        ValueError: If a setting is out of range, ``x`` holds masks or labels, ``y`` does not match the batch or the
-            classes, or examples cannot be mixed at a layer: it does not run exactly once, with one row per example,
-            outside of ``torch.utils.checkpoint``.
+        TypeError: As :func:`embedding_mixup`; also if None is among the layers and the inputs cannot be mixed.
+        ValueError: As :func:`embedding_mixup`; also if ``x`` holds masks.
 
     Example:
         >>> import torch
@@ -69,17 +106,12 @@ def manifold_mixup(
         >>> soft.shape, torch.allclose(soft.sum(1), torch.ones(16))
         (torch.Size([16, 3]), True)
     """
-    check_alpha(alpha)
-    check_generator(generator)
     check_layers(at)
-    check_no_labels(x)
-    batch = count_examples(x)
-    check_labels(y, batch, classes)
-    check_real(examples_only(x, batch), "x")
+    batch = check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
     _check_no_masks(examples_only(name_arguments(x, model) if is_plain_tuple(x) else x, batch))
-    if any(each is None for each in at):
+    if None in at:
         check_mixable(x, batch)
-    layers = [None if each is None else find_layer(model, each) for each in at]
+    layers = [None if layer is None else find_layer(model, layer) for layer in at]
     device = tensors(x)[0].device
     mixing = Mixing.draw(batch, alpha, device=device, generator=generator)
     home = device if generator is None else generator.device
@@ -96,9 +128,9 @@ def check_layers(at: object) -> None:
             f"at={at!r} must be a list of the layers to draw from, names or modules, with None for the inputs: "
             "at=[None, 'layer1', 'layer2']."
         )
-    for each in at:
-        if each is not None:
-            check_layer(each)
+    for layer in at:
+        if layer is not None:
+            check_layer(layer)
 
 
 def _check_no_masks(examples: Tree) -> None:
@@ -134,3 +166,39 @@ def _run(
         arguments, keywords = as_arguments(x)
         outputs = model(*arguments, **keywords)
     return outputs, dtypes[-1]
+
+
+# torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.
+@torch._disable_dynamo  # type: ignore[attr-defined]
+def _run_twice(
+    model: Callable[..., Any],
+    layer: FoundLayer,
+    call: Call,
+    batch: int,
+    draw: Callable[..., Mixing],
+) -> tuple[Any, Mixing, torch.dtype]:
+    """Run a model up to the layer, and again with its output mixed; return also how, and the precision there."""
+    arguments, keywords = call
+    replaced = partial(replace_output, layer, rows=batch, allow_checkpoint=False)
+    inner = as_module(model)
+    # Without DDP, which counts forward passes. BatchNorm counts the batch in the second pass, so not in this one.
+    run = model if inner is None or not isinstance(model, nn.Module) else inner
+    try:
+        with replaced(_stop), use_buffer_copies(inner):
+            run(*arguments, **keywords)
+    except _Reached as reached:
+        hidden: Tensor = reached.args[0]
+    mixing = draw(device=hidden.device)
+    mixed = mixing.mix(hidden)
+    with replaced(lambda _: mixed):
+        named = mixing.join_masks(name_arguments(arguments, model))
+        outputs = model(*named.values(), **mixing.join_masks(keywords))
+    return outputs, mixing, hidden.dtype
+
+
+def _stop(hidden: Tensor) -> None:
+    raise _Reached(hidden)
+
+
+class _Reached(Exception):  # noqa: N818
+    """Ends a forward pass at the layer, and carries its output."""

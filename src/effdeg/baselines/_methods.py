@@ -12,18 +12,18 @@ from torch.optim.optimizer import ParamsT
 
 from effdeg._adapters.examples import as_arguments
 from effdeg._adapters.layers import check_layer
-from effdeg._utils.checks import check_choice, check_generator, check_weight, suggest
+from effdeg._utils.checks import check_choice, check_weight, suggest
 from effdeg._utils.tree import Tree
 from effdeg.baselines._cutmix import cutmix
-from effdeg.baselines._embedding_mixup import embedding_mixup
 from effdeg.baselines._jacobian import JacobianPenalty
-from effdeg.baselines._manifold_mixup import check_layers, manifold_mixup
-from effdeg.baselines._mixup import check_alpha, check_classes, mixup
+from effdeg.baselines._manifold_mixup import check_layers, embedding_mixup, manifold_mixup
+from effdeg.baselines._mixup import mixup
 from effdeg.baselines._neftune import NEFTune
 from effdeg.baselines._r3f import R3F
 from effdeg.baselines._rdrop import RDrop
 from effdeg.baselines._regmixup import RegMixup
-from effdeg.baselines._sam import ASAM, SAM, Base, check_eta, check_rho
+from effdeg.baselines._sam import ASAM, SAM, Base
+from effdeg.baselines._shared import check_settings
 from effdeg.train._penalty import Penalty
 
 
@@ -63,8 +63,7 @@ class Method:
             model: The model to train.
             base: A torch optimizer class, or a function that is called like one.
             params: Its parameters in groups, named ones for ``"asam"``; by default all parameters of the model.
-            **options: Further options of the base, such as ``lr``. Settings of the method itself, such as ``rho``, go
-                to :func:`method`.
+            **options: Further options of the base, such as ``lr``.
 
         Raises:
             TypeError: If a setting of the method is among the options.
@@ -119,43 +118,40 @@ def _setting_names(function: Callable[..., Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Part:
-    """A single method: its function or class, the slot of :class:`Method` it fills, and where in a step it acts."""
+    """A single method: its function or class, the slot of :class:`Method` it fills, and the weight of its penalty."""
 
     function: Callable[..., Any]
     slot: str
-    acts_on: tuple[str, ...]
     weight: float | None = None
 
     def build(self, settings: dict[str, Any]) -> Callable[..., Any]:
         """Return what fills the slot, with the settings that belong to it."""
         own = {name: value for name, value in settings.items() if name in _setting_names(self.function)}
-        made_now = self.slot == "penalty" or (self.slot == "run" and isinstance(self.function, type))
+        made_now = self.slot == "penalty" or self.function is NEFTune
         return self.function(**own) if made_now else partial(self.function, **own)
 
 
-_PARTS = {
-    "mixup": _Part(mixup, "mix", ("the batch",)),
-    "cutmix": _Part(cutmix, "mix", ("the batch",)),
-    "regmixup": _Part(RegMixup, "penalty", ("the loss",), weight=1.0),
-    "embedding-mixup": _Part(embedding_mixup, "run", ("the batch", "the loss")),
-    "manifold-mixup": _Part(manifold_mixup, "run", ("the batch", "the loss")),
-    "neftune": _Part(NEFTune, "run", ("the batch", "the loss")),
-    "sam": _Part(SAM, "wrap", ("the optimizer",)),
-    "asam": _Part(ASAM, "wrap", ("the optimizer",)),
-    "jacobian": _Part(JacobianPenalty, "penalty", ("the loss",), weight=0.01),
-    "rdrop": _Part(RDrop, "penalty", ("the loss",), weight=0.5),
-    "r3f": _Part(R3F, "penalty", ("the loss",), weight=1.0),
-    "ed": _Part(partial(Penalty, anchor="labels"), "penalty", ("the loss",), weight=7.0),
+_ACTS_ON = {
+    "mix": ("the batch",),
+    "run": ("the batch", "the loss"),
+    "penalty": ("the loss",),
+    "wrap": ("the optimizer",),
 }
+"""Where in a step the slots act."""
 
-
-# Penalties check their settings when they are created; the others would only do so in training.
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "alpha": check_alpha,
-    "classes": check_classes,
-    "generator": check_generator,
-    "rho": check_rho,
-    "eta": check_eta,
+_PARTS = {
+    "mixup": _Part(mixup, "mix"),
+    "cutmix": _Part(cutmix, "mix"),
+    "regmixup": _Part(RegMixup, "penalty", 1.0),
+    "embedding-mixup": _Part(embedding_mixup, "run"),
+    "manifold-mixup": _Part(manifold_mixup, "run"),
+    "neftune": _Part(NEFTune, "run"),
+    "sam": _Part(SAM, "wrap"),
+    "asam": _Part(ASAM, "wrap"),
+    "jacobian": _Part(JacobianPenalty, "penalty", 0.01),
+    "rdrop": _Part(RDrop, "penalty", 0.5),
+    "r3f": _Part(R3F, "penalty", 1.0),
+    "ed": _Part(partial(Penalty, anchor="labels"), "penalty", 7.0),
 }
 
 
@@ -174,10 +170,9 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     """Return a regularization method by its name; another can replace it without changing the training loop.
 
     The methods are ``plain`` (does nothing), ``mixup`` and ``cutmix`` (act on the batch), ``embedding-mixup``,
-    ``manifold-mixup`` and ``neftune`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), ``regmixup`` (the
-    loss, with weight 1), ``jacobian`` (the loss, with weight 0.01), ``rdrop`` (the loss, with weight 0.5), ``r3f`` (the
-    loss, with weight 1) and ``ed`` (the loss, with weight 7): :class:`effdeg.Penalty` with labels anchored. Settings
-    are those of the function or class of the method.
+    ``manifold-mixup`` and ``neftune`` (the batch and the loss), ``sam`` and ``asam`` (the optimizer), and, with these
+    weights in the loss, ``regmixup`` and ``r3f`` (1), ``jacobian`` (0.01), ``rdrop`` (0.5) and ``ed`` (7):
+    :class:`effdeg.Penalty` with labels anchored. Settings are those of the function or class of the method.
 
     With ``sam`` and ``asam`` the closure runs twice in a step. A batch mixed by ``mixup`` or ``cutmix`` stays the same;
     the pairs and directions of penalties, dropout and mixing within the loss are drawn anew in the second pass.
@@ -209,7 +204,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
     """
     if not isinstance(name, str):
         raise TypeError(f"a method is chosen by its name, such as 'mixup+ed', but {name!r} was given.")
-    name = "+".join(each.strip().lower() for each in name.split("+"))
+    name = "+".join(part.strip().lower() for part in name.split("+"))
     parts = _find_parts(name)
     known = [setting for part in parts.values() for setting in _setting_names(part.function)]
     for setting in settings:
@@ -217,9 +212,9 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
             hint = suggest(setting, dict.fromkeys(known)) if known else "It has none."
             raise TypeError(f"{setting!r} is not a setting of method {name!r}. {hint}")
     weights = [part.weight for part in parts.values() if part.weight is not None]
-    if weight is not None and not weights:
-        raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
     if weight is not None:
+        if not weights:
+            raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
         varying = "is given to Method.loss at every step: weight=ramp(step), with ramp = effdeg.SineRamp(…)"
         check_weight(weight, varying=varying)
     if "embedding-mixup" in parts:
@@ -228,8 +223,8 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
         check_layer(settings["at"])
     if "manifold-mixup" in parts:
         check_layers(settings.get("at"))
-    for setting in settings.keys() & _CHECKS.keys():
-        _CHECKS[setting](settings[setting])
+    # Penalties check their settings when they are created; the others would only do so in training.
+    check_settings(**{name: value for name, value in settings.items() if name != "at"})
     slots: dict[str, Any] = {part.slot: part.build(settings) for part in parts.values()}
     return Method(name, settings, weight if weight is not None else sum(weights), **slots)
 
@@ -237,13 +232,14 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
 def _find_parts(name: str) -> dict[str, _Part]:
     """Return the parts of a method by name; raise if two act in the same place."""
     acting: dict[str, str] = {}
-    for each in name.split("+"):
-        check_choice("method", each, names())
-        for place in _PARTS[each].acts_on if each in _PARTS else ():
+    names_of_parts = name.split("+")
+    for part in names_of_parts:
+        check_choice("method", part, names())
+        for place in _ACTS_ON[_PARTS[part].slot] if part in _PARTS else ():
             if place in acting:
                 raise ValueError(
-                    f"method {name!r} joins {acting[place]!r} and {each!r}, which both act on {place}. Join only "
+                    f"method {name!r} joins {acting[place]!r} and {part!r}, which both act on {place}. Join only "
                     "methods that act in different places: the batch, the loss, the optimizer."
                 )
-            acting[place] = each
-    return {each: _PARTS[each] for each in name.split("+") if each in _PARTS}
+            acting[place] = part
+    return {part: _PARTS[part] for part in names_of_parts if part in _PARTS}

@@ -1,7 +1,8 @@
 """Mixup: train on interpolations of pairs of examples and of their labels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,10 +10,10 @@ from torch import Tensor
 from effdeg._adapters.examples import count_examples, examples_only
 from effdeg._adapters.labels import check_class_ids, check_rows_of_labels, one_hot
 from effdeg._adapters.paths import check_interpolable, check_masks, check_real, interpolate, join_masks
-from effdeg._utils.checks import check_count, check_generator, check_number
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, take, tensors, tree_map
+from effdeg.baselines._shared import check_no_labels, check_settings
 
 
 def mixup(
@@ -56,11 +57,7 @@ def mixup(
         ValueError: If ``x`` holds labels or a mask that is added to scores, ``y`` does not have one row per example or
             has ids that are not classes, ``classes`` is missing for ids, or a setting is out of range.
     """
-    check_alpha(alpha)
-    check_generator(generator)
-    check_no_labels(x)
-    batch = count_examples(x)
-    check_labels(y, batch, classes)
+    batch = check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
     check_mixable(x, batch)
     mixing = Mixing.draw(batch, alpha, device=tensors(x)[0].device, generator=generator)
     dtype = next(tensor.dtype for tensor in tensors(x) if tensor.is_floating_point())
@@ -121,30 +118,28 @@ def soft_labels(y: Tensor, classes: int | None, dtype: torch.dtype) -> Tensor:
 
 def check_mixable(x: Tree, batch: int, what: str = "x") -> None:
     """Raise unless the examples of a batch can be mixed: floating tensors, and masks next to them."""
-    check_real(examples_only(x, batch), what)
+    examples = examples_only(x, batch)
     advice = (
         "Convert images to floating point (images.float() / 255); for token ids use embedding_mixup, which mixes the "
         "output of a layer."
     )
-    check_interpolable(examples_only(x, batch), advice=lambda: advice)
+    check_interpolable(examples, advice=lambda: advice)
     if all(map(is_readable, tensors(x))):
-        check_masks(examples_only(x, batch), what)
+        check_masks(examples, what)
 
 
-def check_alpha(alpha: float) -> None:
-    """Raise unless λ can be drawn from Beta(alpha, alpha)."""
-    check_number("alpha", alpha, "lambda is drawn from Beta(alpha, alpha). Papers use 0.1 to 20")
-
-
-def check_classes(classes: int | None) -> None:
-    """Raise unless ``classes`` can be a number of classes, or is None."""
-    if classes is not None:
-        check_count("classes", classes, least=1)
+def check_batch(x: Tree, y: Tensor, *, classes: int | None, **settings: Any) -> int:
+    """Return the number of examples; raise unless these settings are right for a batch and its labels."""
+    check_settings(classes=classes, **settings)
+    check_no_labels(x)
+    batch = count_examples(x)
+    check_labels(y, batch, classes)
+    check_real(examples_only(x, batch), "x")
+    return batch
 
 
 def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
     """Raise unless there is one label per example, soft or a class id."""
-    check_classes(classes)
     check_rows_of_labels(y, batch)
     if y.is_floating_point():
         if classes is not None and (y.dim() < 2 or y.shape[-1] != classes):
@@ -164,12 +159,3 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
     # Not on a GPU, where the check would synchronize: there, an invalid id is ignored like -100.
     if not y.is_cuda and not is_traced():
         check_class_ids(y, classes, f"classes={classes}")
-
-
-def check_no_labels(x: Tree) -> None:
-    """Raise if a batch holds labels: a model may compute its own loss from them, on examples that a method changed."""
-    if isinstance(x, Mapping) and "labels" in x:
-        raise ValueError(
-            "x holds 'labels', from which a model may compute its own loss, on examples that are mixed, changed or "
-            "repeated here. Give them as y instead, and compute the loss from the outputs."
-        )

@@ -2,34 +2,28 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.examples import as_arguments, count_examples
-from effdeg._adapters.layers import (
-    FoundLayer,
-    Layer,
-    advice_for_integers,
-    check_layer,
-    find_embeddings,
-    find_layer,
-    replace_output,
-)
-from effdeg._utils.checks import check_generator, check_number
-from effdeg._utils.tree import Tree
+from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_embeddings, find_layer, replace_output
+from effdeg._utils.checks import check_number
+from effdeg.baselines._shared import Call, Regularizer, draw
 
 
-class NEFTune(nn.Module):
+@dataclass(eq=False, repr=False)
+class NEFTune(Regularizer):
     """Run a model with uniform noise at its embeddings (Jain et al., 2023).
 
     The embeddings of an example of L tokens, each of d numbers, become h + z, where every entry of z is drawn from
     [−1, 1] and multiplied by α/√(L d). As in the authors' code, L counts the tokens that are no padding by the
     ``attention_mask``, and padding gets no noise; without a mask all tokens count. The authors use α = 5, 10 and 15.
 
-    Use it in training alone: it adds noise whatever the mode of the model.
+    A call returns what the model returned, and the labels as they were given; labels in a mapping go to the model. Use
+    it in training alone: it adds noise whatever the mode of the model.
 
     Example:
         >>> import torch
@@ -52,51 +46,29 @@ class NEFTune(nn.Module):
         ValueError: If ``alpha`` is not positive.
     """
 
-    at: Layer | None
+    alpha: float = 5.0
+    _: KW_ONLY
+    at: Layer | None = None
+    generator: torch.Generator | None = None
 
-    def __init__(
-        self, alpha: float = 5.0, *, at: Layer | None = None, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__()
-        check_number("alpha", alpha, "it is how large the noise is. The paper uses 5, 10 and 15")
-        check_generator(generator)
-        if at is not None:
-            check_layer(at)
-        self.alpha, self.generator = alpha, generator
-        # Past nn.Module, so that a layer given as a module does not become a submodule of this one.
-        self.__dict__["at"] = at
+    allows_labels = True
 
-    def forward(
-        self, model: Callable[..., Any], x: Tree, y: Tensor | None = None, **model_kwargs: Any
-    ) -> tuple[Any, Tensor | None]:
-        """Run a model on a batch with noise.
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, "it is how large the noise is. The paper uses 5, 10 and 15")
+        super().__post_init__()
 
-        Args:
-            model: Any callable with the layer in it. It is called as usual, ``model(x)``.
-            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords), labels included.
-            y: The labels.
-            **model_kwargs: More arguments for the model.
-
-        Returns:
-            What the model returned, and the labels as they were given.
-
-        Raises:
-            TypeError: If the embeddings are not found, or the layer returns no floating-point tensor.
-            ValueError: If the layer ``at`` does not exist, does not run exactly once outside of
-                ``torch.utils.checkpoint``, or does not fit the ``attention_mask``.
-        """
-        arguments, keywords = as_arguments(x, **model_kwargs)
+    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor | None]:
+        arguments, keywords = call
         at = find_embeddings(model) if self.at is None else self.at
         if at is None:
             raise TypeError(f"NEFTune does not find the embeddings of this model. {advice_for_integers(model)}")
         mask = {**name_arguments(arguments, model), **keywords}.get("attention_mask")
         layer = find_layer(model, at)
-        with replace_output(
-            layer,
-            lambda hidden: self._move(hidden, mask, layer),
-            rows=count_examples((arguments, keywords)),
-            allow_checkpoint=False,
-        ):
+
+        def move(hidden: Tensor) -> Tensor:
+            return self._move(hidden, mask, layer)
+
+        with replace_output(layer, move, rows=rows, allow_checkpoint=False):
             return model(*arguments, **keywords), y
 
     def _move(self, hidden: Tensor, mask: Tensor | None, layer: FoundLayer) -> Tensor:
@@ -107,17 +79,10 @@ class NEFTune(nn.Module):
                 f"{tuple(mask.shape)}: NEFTune needs examples × tokens × numbers, and a mask of examples × tokens. "
                 "Choose the embeddings with at=…"
             )
-        home = hidden.device if self.generator is None else self.generator.device
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        given: dict[str, Any] = {} if self.generator is None else {"generator": self.generator}
-        noise = 2 * torch.rand(hidden.shape, dtype=dtype, device=home, **given).to(hidden.device) - 1
+        noise = 2 * draw(torch.rand, *hidden.shape, device=hidden.device, generator=self.generator, dtype=dtype) - 1
         if mask is None:
             return (hidden.to(dtype) + self.alpha / math.sqrt(hidden[0].numel()) * noise).to(hidden.dtype)
         seen = mask.to(noise)
         size = self.alpha / (seen.sum(1).clamp(min=1) * hidden.shape[2]).sqrt()
         return (hidden.to(dtype) + noise * (seen * size[:, None])[..., None]).to(hidden.dtype)
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        shown = "" if self.at is None else f", at={self.at if isinstance(self.at, str) else type(self.at).__name__!r}"
-        return f"alpha={self.alpha}{shown}"

@@ -2,27 +2,27 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.checked import CheckedModels
-from effdeg._adapters.examples import as_arguments, count_examples, examples_only
-from effdeg._adapters.layers import FoundLayer, Layer, check_layer, find_layer, replace_output
+from effdeg._adapters.examples import examples_only
+from effdeg._adapters.layers import FoundLayer, Layer, find_layer, replace_output
 from effdeg._adapters.paths import check_real
-from effdeg._utils.checks import check_choice, check_generator, check_number
-from effdeg._utils.tree import Tree, has_rows, named_map
-from effdeg.baselines._mixup import check_no_labels
+from effdeg._utils.checks import check_choice, check_number
+from effdeg._utils.tree import has_rows, named_map
 from effdeg.baselines._rdrop import symmetric_divergence
-from effdeg.baselines._regmixup import Call, check_logits, run_joined
+from effdeg.baselines._shared import Call, Regularizer, draw, run_joined
 
 Distribution = Literal["uniform", "normal"]
 """How noise is distributed."""
 
 
-class R3F(nn.Module):
+@dataclass(eq=False, repr=False)
+class R3F(Regularizer):
     """The divergence of a model's outputs with and without noise, to be added to the loss (Aghajanyan et al., 2020).
 
     With noise z at the inputs, or at the output of a layer such as the embeddings, the penalty is the mean of
@@ -30,14 +30,11 @@ class R3F(nn.Module):
         KL(p(h)‖p(h + z)) + KL(p(h + z)‖p(h))
 
     over examples, where p are the probabilities (softmax over the last dimension). Both come from one forward pass of
-    twice the batch, in which BatchNorm sees one batch. Gradients flow through both; the authors' code does so for
-    sequences, and detaches the noisy embeddings for classification. It adds noise to the embeddings of tokens alone,
-    before positions are added: ``at=model.get_input_embeddings()`` for a model of Hugging Face. The weight of the
-    penalty is 1 by default there, and 0.7 in the authors' example for RTE.
+    twice the batch, in which BatchNorm sees one batch, and gradients flow through both. The authors add noise to the
+    embeddings of tokens alone: ``at=model.get_input_embeddings()`` for a model of Hugging Face.
 
     Dropout draws a mask for each of the two, so in training, with small noise, the divergence is mostly that of dropout
-    (:class:`RDrop`). Noise of 1e-5 is lost where the activations behind it are rounded to
-    bfloat16 or float16.
+    (:class:`RDrop`). Noise of 1e-5 is lost where the activations behind it are rounded to bfloat16 or float16.
 
     Example:
         >>> import torch
@@ -51,7 +48,8 @@ class R3F(nn.Module):
         (torch.Size([16, 2]), torch.Size([]))
 
     Args:
-        noise: How large the noise is: uniform from -noise to noise, or normal with this standard deviation.
+        noise: How large the noise is: uniform from -noise to noise, or normal with this standard deviation. Without
+            ``at`` all floating-point tensors with one row per example get it, except for masks by name.
         at: Add it to the output of this layer (a name or a module) instead of the inputs: for token ids. The layers up
             to this one run for both halves of the pass, and both continue from the output of the first. Under
             ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
@@ -64,63 +62,25 @@ class R3F(nn.Module):
         ValueError: If a setting is out of range or not known.
     """
 
-    at: Layer | None
+    noise: float = 1e-5
+    _: KW_ONLY
+    distribution: Distribution = "uniform"
+    at: Layer | None = None
+    generator: torch.Generator | None = None
 
-    def __init__(
-        self,
-        noise: float = 1e-5,
-        *,
-        at: Layer | None = None,
-        distribution: Distribution = "uniform",
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        check_number("noise", noise, "it is how far examples are moved. The paper uses 1e-5")
-        check_choice("distribution", distribution, get_args(Distribution))
-        check_generator(generator)
-        if at is not None:
-            check_layer(at)
-        self.noise, self.distribution, self.generator = noise, distribution, generator
-        self._checked = CheckedModels()
-        # Past nn.Module, so that a layer given as a module does not become a submodule of this one.
-        self.__dict__["at"] = at
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("noise", self.noise, "it is how far examples are moved. The paper uses 1e-5")
+        check_choice("distribution", self.distribution, get_args(Distribution))
 
-    def forward(
-        self,
-        model: Callable[..., Any],
-        x: Tree,
-        y: Tensor | None = None,  # noqa: ARG002
-        **model_kwargs: Any,
-    ) -> tuple[Any, Tensor]:
-        """Run a model on a batch with and without noise, in one forward pass, and compare.
-
-        Args:
-            model: Any callable. It is called as usual, ``model(x)``, with twice the batch.
-            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords). Without ``at``, all
-                floating-point tensors with one row per example get noise, except for masks by name.
-            y: Ignored: all penalties have the same signature.
-            **model_kwargs: More arguments for the model, treated like ``x``.
-
-        Returns:
-            The model's output for the batch without noise, and the penalty: a scalar. If the output is several tensors,
-            ``logits``, or else the first, is compared; all positions of sequences count alike.
-
-        Raises:
-            TypeError: If no floating-point tensor can get noise, or an argument is given twice.
-            ValueError: If labels are among the inputs, the layer ``at`` does not exist, or does not run exactly once
-                outside of ``torch.utils.checkpoint``, or the model does not return logits with one row per example,
-                or, in the first call with it, probabilities.
-        """
-        call = as_arguments(x, **model_kwargs)
-        check_no_labels(call[1])
-        rows = count_examples(call)
+    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:  # noqa: ARG002
         check_real(examples_only(call, rows), "x")
         if self.at is None:
             returned = run_joined(model, call, self._move_inputs(model, call, rows))
         else:
             returned = _run_at(find_layer(model, self.at), model, call, rows, self._move)
         divergence = symmetric_divergence(*returned, rows)
-        if check_logits(returned[0], rows, model, self._checked) and not bool(divergence.detach()):
+        if self._check_logits(returned[0], rows, model) and not bool(divergence.detach()):
             warnings.warn(
                 f"noise={self.noise:g} changes no output: it is lost in rounding, as in bfloat16 and float16, or the "
                 "outputs do not depend on the inputs.",
@@ -131,17 +91,16 @@ class R3F(nn.Module):
 
     def _move_inputs(self, model: Callable[..., Any], call: Call, rows: int) -> Call:
         """Return a batch with noise."""
-        found = False
+        moved = []
 
         def move(name: str, leaf: Any) -> Any:
-            nonlocal found
             if not has_rows(leaf, rows) or not leaf.is_floating_point() or "mask" in name.lower():
                 return leaf
-            found = True
-            return self._move(leaf)
+            moved.append(self._move(leaf))
+            return moved[-1]
 
         arguments, keywords = named_map(move, (name_arguments(call[0], model), call[1]))
-        if not found:
+        if not moved:
             raise TypeError(
                 "x holds no floating-point tensor to add noise to. Convert images to floating point (images.float() / "
                 "255); for token ids add noise at the embeddings, at=…, such as at=model.get_input_embeddings()."
@@ -150,19 +109,16 @@ class R3F(nn.Module):
 
     def _move(self, values: Tensor) -> Tensor:
         """Return a tensor with noise, which is added in float32 or better."""
-        home = values.device if self.generator is None else self.generator.device
-        dtype = torch.promote_types(values.dtype, torch.float32)
-        # With a generator argument, even None, torch.compile cannot draw a varying number of rows.
-        given: dict[str, Any] = {} if self.generator is None else {"generator": self.generator}
-        draw = torch.rand if self.distribution == "uniform" else torch.randn
-        drawn = draw(values.shape, dtype=dtype, device=home, **given).to(values.device)
-        unit = 2 * drawn - 1 if self.distribution == "uniform" else drawn
+        dtype, uniform = torch.promote_types(values.dtype, torch.float32), self.distribution == "uniform"
+        drawn = draw(
+            torch.rand if uniform else torch.randn,
+            *values.shape,
+            device=values.device,
+            generator=self.generator,
+            dtype=dtype,
+        )
+        unit = 2 * drawn - 1 if uniform else drawn
         return (values.to(dtype) + self.noise * unit).to(values.dtype)
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        shown = "" if self.at is None else f", at={self.at if isinstance(self.at, str) else type(self.at).__name__!r}"
-        return f"noise={self.noise}, distribution={self.distribution!r}{shown}"
 
 
 # torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.

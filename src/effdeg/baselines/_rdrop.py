@@ -5,23 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from effdeg._adapters.checked import CheckedModels
-from effdeg._adapters.examples import as_arguments, count_examples
 from effdeg._adapters.labels import check_rows_of_labels
 from effdeg._adapters.outputs import shaped_values
 from effdeg._utils.device import is_traced
-from effdeg._utils.tree import Tree
-from effdeg.baselines._mixup import check_no_labels
-from effdeg.baselines._regmixup import check_logits, join_batches, split_outputs
+from effdeg.baselines._shared import Call, Regularizer, join_batches, split_outputs
 
 _SAME = 1e-3
 """Two passes are the same if their outputs differ by less than this share of the difference between examples: rounding
 in bfloat16 is less, dropout is more."""
 
 
-class RDrop(nn.Module):
+class RDrop(Regularizer):
     """The divergence of two passes with different dropout masks, to be added to the loss (Liang et al., 2021).
 
     Each example runs twice, in one forward pass of twice the batch, so that dropout draws two masks for it. With p and
@@ -29,20 +25,14 @@ class RDrop(nn.Module):
 
         -log p(y) - log q(y) + α/2 (KL(p‖q) + KL(q‖p)).
 
-    This returns the outputs of both passes, the mean of ½ (KL(p‖q) + KL(q‖p)) over examples, and the labels of these
+    A call returns the outputs of both passes, the mean of ½ (KL(p‖q) + KL(q‖p)) over examples, and the labels of these
     outputs, y repeated twice:
 
         criterion(outputs, labels) + weight * divergence.
 
     With the mean cross-entropy as the criterion this is ½ (CE(p, y) + CE(q, y)) + weight · divergence, and with weight
     α/2 half of the paper's loss. Any other criterion that is a mean over examples is averaged over both passes in the
-    same way. Outputs with one row per example could not do that: for the cross-entropy with every label to be the
-    average, their softmax would have to be √(p q), which sums to less than 1 unless p = q.
-
-    The authors' code differs from the paper and between models. Their readme averages the cross-entropies, as here; for
-    BERT they are summed, for RoBERTa averaged. In all of these the divergence is summed over the batch, not averaged:
-    0.5 for BERT and a batch of 16 is a weight of 0.5 · 16 / 2 = 4 here. For translation they use α = 5, for language
-    models α = 1.
+    same way, which it could not be for outputs with one row per example.
 
     A model in evaluation mode or without dropout returns the same outputs twice. In eager mode the first call checks
     for that, which waits for a GPU, and warns.
@@ -59,58 +49,30 @@ class RDrop(nn.Module):
         (torch.Size([16, 3]), torch.Size([]), torch.Size([16]))
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._looked = False
-        self._checked = CheckedModels()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._compared = False
 
-    def forward(
-        self,
-        model: Callable[..., Any],
-        x: Tree,
-        y: Tensor,
-        **model_kwargs: Any,
-    ) -> tuple[Any, Tensor, Tensor]:
-        """Run a model on a batch twice, in one forward pass, and compare.
-
-        Args:
-            model: Any callable. It is called as usual, ``model(x)``, with twice the batch.
-            x: The batch: a tensor, a tuple (passed as arguments) or a mapping (passed as keywords).
-            y: The labels, of any kind, with one row per example.
-            **model_kwargs: More arguments for the model, treated like ``x``.
-
-        Returns:
-            The model's output for the batch and then for the batch again, the divergence (a scalar), and the labels for
-            this output. If the output is several tensors, ``logits``, or else the first, is compared; all positions of
-            sequences count alike.
-
-        Raises:
-            TypeError: If an argument is given twice.
-            ValueError: If labels are among the inputs or do not match the batch, or the model does not return logits
-                with one row per example, or, in the first call with it, probabilities.
-        """
-        call = as_arguments(x, **model_kwargs)
-        check_no_labels(call[1])
-        rows = count_examples(call)
+    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor, Tensor]:
         check_rows_of_labels(y, rows)
         arguments, keywords = join_batches(call, call)
         outputs = model(*arguments, **keywords)
         divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows) / 2
-        check_logits(outputs, 2 * rows, model, self._checked)
-        self._look(outputs, rows)
+        self._check_logits(outputs, 2 * rows, model)
+        self._warn_of_no_dropout(outputs, rows)
         return outputs, divergence, torch.cat([y, y])
 
-    def _look(self, outputs: Any, rows: int) -> None:
+    def _warn_of_no_dropout(self, outputs: Any, rows: int) -> None:
         """Warn, once, if both passes returned the same."""
-        if self._looked or rows < 2 or is_traced():
+        if self._compared or rows < 2 or is_traced():
             return
         first, second = shaped_values(outputs, "identity", points=2 * rows).detach().chunk(2)
         if first.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         between = (first - first[:1]).abs().max()
         # A last layer that starts at zero returns the same for all examples, whatever dropout does before it.
-        self._looked = bool(between > 0)
-        if self._looked and bool((first - second).abs().max() < _SAME * between):
+        self._compared = bool(between > 0)
+        if self._compared and bool((first - second).abs().max() < _SAME * between):
             warnings.warn(
                 "both passes of R-Drop returned the same, so it has no effect: the model has no dropout, or is in "
                 "evaluation mode. Write model.train() before the training step.",
@@ -125,10 +87,7 @@ def symmetric_divergence(first: Any, second: Any, rows: int) -> Tensor:
     For logits a and b it is Σ (p - q)(log p - log q) = Σ (p - q)(a - b), as p - q sums to zero over classes. If the two
     are similar, both factors are small. The usual Σ p (log p - log q) adds up terms that cancel: in single precision
     only rounding is left where logits differ by 1e-5.
-
-    Raises:
-        ValueError: If there is not one row per example, or the last dimension cannot be classes.
     """
-    p, q = (shaped_values(each, "softmax", points=rows) for each in (first, second))
-    a, b = (shaped_values(each, "identity", points=rows) for each in (first, second))
+    p, q = (shaped_values(returned, "softmax", points=rows) for returned in (first, second))
+    a, b = (shaped_values(returned, "identity", points=rows) for returned in (first, second))
     return ((p - q) * (a - b)).sum(-1).mean()

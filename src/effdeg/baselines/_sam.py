@@ -14,7 +14,7 @@ from torch.optim.optimizer import ParamsT
 
 from effdeg._adapters.derivatives import ETA, steepest_ascent, weight_scales
 from effdeg._adapters.layers import as_module, eager
-from effdeg._utils.checks import check_number
+from effdeg.baselines._shared import check_settings
 
 Base = Callable[..., Optimizer]
 """A torch optimizer class, or a function that is called like one."""
@@ -23,19 +23,66 @@ Base = Callable[..., Optimizer]
 _RUNNING_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-class _SharpnessAware(Optimizer):
-    """Moves the weights uphill by a radius rho and lets the base step with the gradient found there."""
+class SAM(Optimizer):
+    """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer whose step needs no closure.
+
+    Each step takes two gradients: g(w) at the weights w, and g(w + ρ g(w) / |g(w)|), where the loss is highest within a
+    distance ρ to first order. The base steps from w along the second one, towards weights around which the loss is low.
+
+    Parameter groups may each have their own ``rho``; the norm of the gradient is over all of them. Groups and state are
+    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights are restored exactly after the
+    ascent, even if the closure raises. Dropout and other randomness are drawn anew in the second pass.
+
+    The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model``, or else by
+    recording which modules the closure calls in the first step, which then runs uncompiled.
+
+    A step can be captured in a CUDA graph if that of the base can, after a first step outside of it. ``GradScaler``
+    does not support closures: train in float32 or under bf16 autocast. bf16 weights have too few digits for the ascent.
+
+    Example:
+        >>> import torch
+        >>> from effdeg.baselines import SAM
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> optimizer = SAM([weight], torch.optim.SGD, rho=0.5, lr=0.5)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = weight.square().sum() / 2  # its gradient is w
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).item()
+        12.5
+        >>> weight.data  # w - 0.5 (w + 0.5 w / |w|)
+        tensor([1.3500, 1.8000])
+
+    Args:
+        params: Parameters, named parameters or parameter groups, as for any torch optimizer.
+        base: The class of the optimizer that makes the steps, or a function that is called like one.
+        rho: ρ, the length of the ascent.
+        model: The model with the BatchNorm layers; needed if later steps call modules that the first does not.
+        **base_options: Further options of the base, such as ``lr``.
+
+    Raises:
+        TypeError: If the base is not an optimizer class, needs a closure itself (LBFGS) or has a ``rho`` of its own
+            (Adadelta), if ``rho`` is not a number, or if ``model`` is not a module.
+        ValueError: If ``rho`` is not positive and finite.
+    """
 
     def __init__(
+        self, params: ParamsT, base: Base, *, rho: float = 0.05, model: nn.Module | None = None, **base_options: Any
+    ) -> None:
+        self._build(params, base, {"rho": rho}, model, base_options)
+
+    def _build(
         self, params: ParamsT, base: Base, own: dict[str, float], model: nn.Module | None, base_options: dict[str, Any]
     ) -> None:
+        """Set up the optimizer, with settings of its own next to those of the base."""
         _check_base(type(self).__name__, base)
         self.model = as_module(model)
         if model is not None and self.model is None:
             raise TypeError(f"model must be the nn.Module with the BatchNorm layers, not a {type(model).__name__}.")
         self._own = tuple(own)
         self._modules: list[nn.Module] | None = None
-        super().__init__(params, own)
+        Optimizer.__init__(self, params, own)
         self.base = base(self.param_groups, **base_options)
         if not isinstance(self.base, Optimizer):
             raise TypeError(f"base must return a torch optimizer, but it returned a {type(self.base).__name__}.")
@@ -97,7 +144,7 @@ class _SharpnessAware(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, which may have its own settings."""
-        check_rho(param_group.get("rho", self.defaults["rho"]))
+        check_settings(**{name: param_group.get(name, self.defaults[name]) for name in self._own})
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,7 +181,7 @@ class _SharpnessAware(Optimizer):
         if moved:
             # torch's private _foreach functions, as its own optimizers use them: one kernel for all parameters.
             torch._foreach_copy_(before, parameters)
-            scales = [self._scale(*each) for each in moved]
+            scales = [self._scale(*place) for place in moved]
             uphill = steepest_ascent([_as_dense_float(parameter.grad) for parameter in parameters], scales)
             torch._foreach_mul_(uphill, [group["rho"] for _, group, _ in moved])
             torch._foreach_add_(parameters, uphill)
@@ -145,57 +192,7 @@ class _SharpnessAware(Optimizer):
         return None
 
 
-class SAM(_SharpnessAware):
-    """Sharpness-aware minimization (Foret et al., 2021) around any torch optimizer whose step needs no closure.
-
-    Each step takes two gradients: g(w) at the weights w, and g(w + ρ g(w) / |g(w)|), where the loss is highest within a
-    distance ρ to first order. The base steps from w along the second one, towards weights around which the loss is low.
-
-    Parameter groups may each have their own ``rho``; the norm of the gradient is over all of them. Groups and state are
-    those of the base, so learning-rate schedulers and checkpoints work as usual. Weights are restored exactly after the
-    ascent, even if the closure raises. Dropout and other randomness are drawn anew in the second pass.
-
-    The running statistics of BatchNorm are those of the first pass. Its layers are found in ``model``, or else by
-    recording which modules the closure calls in the first step, which then runs uncompiled.
-
-    A step can be captured in a CUDA graph if that of the base can, after a first step outside of it. ``GradScaler``
-    does not support closures: train in float32 or under bf16 autocast. bf16 weights have too few digits for the ascent.
-
-    Example:
-        >>> import torch
-        >>> from effdeg.baselines import SAM
-        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-        >>> optimizer = SAM([weight], torch.optim.SGD, rho=0.5, lr=0.5)
-        >>> def closure():
-        ...     optimizer.zero_grad()
-        ...     loss = weight.square().sum() / 2  # its gradient is w
-        ...     loss.backward()
-        ...     return loss
-        >>> optimizer.step(closure).item()
-        12.5
-        >>> weight.data  # w - 0.5 (w + 0.5 w / |w|)
-        tensor([1.3500, 1.8000])
-
-    Args:
-        params: Parameters, named parameters or parameter groups, as for any torch optimizer.
-        base: The class of the optimizer that makes the steps, or a function that is called like one.
-        rho: ρ, the length of the ascent.
-        model: The model with the BatchNorm layers; needed if later steps call modules that the first does not.
-        **base_options: Further options of the base, such as ``lr``.
-
-    Raises:
-        TypeError: If the base is not an optimizer class, needs a closure itself (LBFGS) or has a ``rho`` of its own
-            (Adadelta), if ``rho`` is not a number, or if ``model`` is not a module.
-        ValueError: If ``rho`` is not positive and finite.
-    """
-
-    def __init__(
-        self, params: ParamsT, base: Base, *, rho: float = 0.05, model: nn.Module | None = None, **base_options: Any
-    ) -> None:
-        super().__init__(params, base, {"rho": rho}, model, base_options)
-
-
-class ASAM(_SharpnessAware):
+class ASAM(SAM):
     """Adaptive sharpness-aware minimization (Kwon et al., 2021): :class:`SAM` in a ball that grows with the weights.
 
     The ascent is ρ T² g / |T g|. With T = |w|, the loss found uphill stays the same when one ReLU layer is scaled up
@@ -235,11 +232,10 @@ class ASAM(_SharpnessAware):
         model: nn.Module | None = None,
         **base_options: Any,
     ) -> None:
-        super().__init__(named_parameters, base, {"rho": rho, "eta": eta}, model, base_options)
+        self._build(named_parameters, base, {"rho": rho, "eta": eta}, model, base_options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, which may have its own settings."""
-        check_eta(param_group.get("eta", self.defaults["eta"]))
         super().add_param_group(param_group)
         if "param_names" not in param_group:
             raise TypeError(
@@ -249,16 +245,6 @@ class ASAM(_SharpnessAware):
 
     def _scale(self, parameter: Tensor, group: dict[str, Any], index: int) -> Tensor | None:
         return weight_scales([(group["param_names"][index], parameter)], group["eta"])[0]
-
-
-def check_rho(rho: float) -> None:
-    """Raise unless ``rho`` can be the length of the ascent."""
-    check_number("rho", rho, "it is the length of the ascent")
-
-
-def check_eta(eta: float) -> None:
-    """Raise unless ``eta`` can be added to the size of weights."""
-    check_number("eta", eta, "it is added to the size of weights", zero=True)
 
 
 def _as_dense_float(gradient: Tensor) -> Tensor:

@@ -47,8 +47,7 @@ def weight_at(schedule: Schedule, step: int) -> Any:
 @contextmanager
 def replace_attribute(owner: object, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute on this one object; afterwards restore the object's own, or its class's."""
-    had = name in vars(owner)
-    own = vars(owner).get(name)
+    had, own = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, value)
     try:
         yield
@@ -75,8 +74,15 @@ def join_calls(
     Calls without gradients are left as they are. Where the penalty names no layer and the batch is token ids, paths lie
     at the model's embeddings. Unlabeled examples and a teacher are as in a call of the penalty. ``batch`` is what the
     labels are of: the model must get its examples in the same order.
+
+    Raises:
+        ValueError: If labels are to be anchored and a batch has none.
     """
-    _check_labels(penalty, labels)
+    if labels is None and penalty.settings.anchor == "labels":
+        raise ValueError(
+            "anchor='labels' puts labels at the outer nodes of each path, but the batch has none: a Trainer needs an "
+            "entry 'labels', a PenaltyCallback labels=lambda batch: …. Or use Penalty(anchor='self') or anchor=None."
+        )
     degrees: list[Tensor] = []
     run = model.forward
 
@@ -94,15 +100,6 @@ def join_calls(
 
     with replace_attribute(model, "forward", forward):
         yield degrees
-
-
-def _check_labels(penalty: Penalty, labels: Tensor | None) -> None:
-    """Raise if labels are to be anchored and a batch has none."""
-    if labels is None and penalty.settings.anchor == "labels":
-        raise ValueError(
-            "anchor='labels' puts labels at the outer nodes of each path, but the batch has none: a Trainer needs an "
-            "entry 'labels', a PenaltyCallback labels=lambda batch: …. Or use Penalty(anchor='self') or anchor=None."
-        )
 
 
 def _check_order(batch: Any, call: Tree, may_look: Callable[[Tensor], bool]) -> None:

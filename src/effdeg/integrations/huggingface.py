@@ -51,15 +51,14 @@ class _WithPenalty(_Base):  # type: ignore[misc]
     ) -> None:
         check_parts(penalty, teacher=teacher)
         _check_not_packed([*arguments, *options.values()])
-        self.penalty, self.weight = penalty, as_schedule(weight)
-        self.teacher = teacher
+        self.penalty, self.weight, self.teacher = penalty, as_schedule(weight), teacher
         super().__init__(*arguments, **options)
         inner = base_model(self.accelerator.unwrap_model(self.model))
         if self.compute_loss_func is None and "Classification" in type(inner).__name__:
             # If these losses were summed, they would grow with accumulation, and the penalty would not.
             self.model_accepts_loss_kwargs = False
-        self._degree: Tensor | None = None
-        self._sum_of_degrees: Tensor | None = None
+        self._degree: Tensor | None = None  # of this step, to be added to the loss
+        self._sum_of_degrees: Tensor | float = 0.0  # since the last entry in the log
         self._count_of_degrees = 0
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **rest: Any) -> Any:
@@ -73,9 +72,8 @@ class _WithPenalty(_Base):  # type: ignore[misc]
         here = self._computes_loss_here(inner, labels)
         if here and not labels.is_floating_point():
             labels = labels.to(inner.dtype)  # numbers, not class ids
-        with join_calls(
-            model, self.penalty, labels, batch=inputs, unlabeled=unlabeled, teacher=self.teacher
-        ) as degrees:
+        given: dict[str, Any] = {"batch": inputs, "unlabeled": unlabeled, "teacher": self.teacher}
+        with join_calls(model, self.penalty, labels, **given) as degrees:
             if here:
                 loss, outputs = _compute_known_loss(model, inputs, labels, inner.config)
                 result = (loss, outputs) if return_outputs else loss
@@ -100,13 +98,13 @@ class _WithPenalty(_Base):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
         """Log the penalty next to the loss."""
-        if self._sum_of_degrees is not None and "loss" in logs:
+        if self._count_of_degrees and "loss" in logs:
             logs = {
                 **logs,
                 "effective_degree_penalty": float(self._sum_of_degrees) / self._count_of_degrees,
                 "effective_degree_weight": float(self.weight(max(self.state.global_step - 1, 0))),
             }
-            self._sum_of_degrees, self._count_of_degrees = None, 0
+            self._sum_of_degrees, self._count_of_degrees = 0.0, 0
         super().log(logs, *arguments, **keywords)
 
     def _computes_loss_here(self, inner: Any, labels: Any) -> bool:
@@ -135,8 +133,7 @@ class _WithPenalty(_Base):  # type: ignore[misc]
         degree, self._degree = self._degree, None
         if degree is None:
             raise RuntimeError("compute_loss was overridden without calling that of with_penalty: there is no penalty.")
-        seen = degree.detach().float()
-        self._sum_of_degrees = seen if self._sum_of_degrees is None else self._sum_of_degrees + seen
+        self._sum_of_degrees = self._sum_of_degrees + degree.detach().float()
         self._count_of_degrees += 1
         weighted: Tensor = weight_at(self.weight, self.state.global_step) * degree
         return weighted
@@ -150,21 +147,19 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
     Objects of the class are made as before, with the arguments ``penalty``, ``weight`` and ``teacher`` by name:
 
     - **penalty**: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a
-      layer with ``at``: in BERT and its relatives at those of words, positions and types together, in models that add
-      positions later at those of words. Which layer it is, is logged once (``logging.INFO``). A model without
-      ``get_input_embeddings``, or with both an encoder and a decoder, needs ``at``.
+      layer with ``at``: in BERT and its relatives at those of words, positions and types together, elsewhere at those
+      of words. The layer is logged once (``logging.INFO``). A model without ``get_input_embeddings``, or with both an
+      encoder and a decoder, needs ``at``.
     - **weight**: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
     - **teacher**: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An average
       of the model is updated in ``on_step_end`` of a callback.
 
-    The reported ``loss`` stays the task's own, so that runs with and without the penalty can be compared; the penalty
-    and its weight are logged next to it as ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient
-    accumulation the penalty is the mean over the accumulated batches, however the task's loss is reduced.
-
-    For models with ``Classification`` in their name ``model_accepts_loss_kwargs`` is set to False, unless there is a
-    ``compute_loss_func``: their losses, means over a batch, are then averaged over the accumulated batches. For most of
-    these models, BERT among them, transformers 5.22 adds them up, so with gradient accumulation the logged loss and the
-    effective learning rate are smaller here than a plain ``Trainer``'s, by the number of accumulated batches.
+    The reported ``loss`` stays the task's own; the penalty and its weight are logged next to it as
+    ``effective_degree_penalty`` and ``effective_degree_weight``. Under gradient accumulation the penalty is the mean
+    over the accumulated batches. So are the losses of models with ``Classification`` in their name, unless there is a
+    ``compute_loss_func``: ``model_accepts_loss_kwargs`` is set to False. For most of these models, BERT among them,
+    transformers 5.22 adds the losses up, so the logged loss and the effective learning rate are then smaller here than
+    a plain ``Trainer``'s, by the number of accumulated batches.
 
     A model that computes its own loss sees the batch and the points; integer class labels of the points are set to
     -100, which the loss ignores. Where labels are numbers (regression, or several labels per example), the
@@ -177,11 +172,7 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
     TRL's trainers compute the loss without logits. With the penalty the logits exist, which takes more memory. Packed
     sequences (``packing``, ``padding_free``) are refused.
 
-    Args:
-        trainer: ``transformers.Trainer`` or a subclass.
-
-    Returns:
-        The class, the same one each time.
+    For the same trainer, ``transformers.Trainer`` or a subclass, it is the same class each time.
 
     Raises:
         TypeError: If this is no class of trainers. When an object is made, if ``penalty`` is no
@@ -254,7 +245,7 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
 
 def _check_not_packed(given: list[Any]) -> None:
     """Raise if a trainer of TRL is to put several sequences into a row, between which there are no paths."""
-    arguments = next((each for each in given if isinstance(each, TrainingArguments)), None)
+    arguments = next((argument for argument in given if isinstance(argument, TrainingArguments)), None)
     packed = [name for name in ("packing", "padding_free") if getattr(arguments, name, False)]
     if packed:
         raise ValueError(f"{packed[0]}=True puts several sequences into one row, but paths join rows. Leave it out.")

@@ -36,10 +36,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     The examples must reach the model in the order of the batch, or the labels at the ends of a path are not those of
     its examples: a ``training_step`` that permutes or mixes them needs :class:`effdeg.Penalty` in the step itself.
     Examples that are permuted and not changed are refused; if they are changed, a warning says that their order is not
-    known.
-
-    Lightning's checkpoints do not contain torch's random state, so a resumed run draws different paths than an
-    uninterrupted one, just as its shuffling and dropout differ.
+    known. Lightning's checkpoints do not contain torch's random state, so a resumed run draws other paths.
 
     Args:
         penalty: The penalty. For batches of token ids its paths lie at the model's embeddings, as for
@@ -111,9 +108,8 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
         def training_step(batch: Any, *rest: Any, **keywords: Any) -> Any:
             labels = self.labels(batch) if self.penalty.settings.anchor == "labels" else None
             unlabeled = None if self.unlabeled is None else self.unlabeled(batch)
-            with join_calls(
-                model, self.penalty, labels, batch=batch, unlabeled=unlabeled, teacher=self.teacher
-            ) as degrees:
+            given: dict[str, Any] = {"batch": batch, "unlabeled": unlabeled, "teacher": self.teacher}
+            with join_calls(model, self.penalty, labels, **given) as degrees:
                 result = step(batch, *rest, **keywords)
             if result is None:  # Lightning skips this step
                 return None
@@ -129,13 +125,11 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
 
         self._replaced.enter_context(replace_attribute(pl_module, "training_step", training_step))
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+    def on_fit_end(self, *_: Any) -> None:
         """Restore the module's own training step."""
         self._replaced.close()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002
-        """Restore the module's own training step."""
-        self._replaced.close()
+    on_exception = on_fit_end
 
 
 class MeasureCallback(Callback):  # type: ignore[misc]
@@ -185,19 +179,13 @@ def _find_part(module: LightningModule, name: str | None) -> nn.Module:
     return part
 
 
-def _find_labels(batch: Any) -> Tensor:
+def _find_labels(batch: Any) -> Any:
+    kind, where = type(batch).__name__, "Say where they are: PenaltyCallback(…, labels=lambda batch: …)."
     if isinstance(batch, (tuple, list)) and len(batch) > 2:
-        raise ValueError(
-            f"the batch is a {type(batch).__name__} of {len(batch)} entries, any of which may be the labels. Say where "
-            "they are: PenaltyCallback(…, labels=lambda batch: …)."
-        )
+        raise ValueError(f"the batch is a {kind} of {len(batch)} entries, any of which may be the labels. {where}")
     if isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[1], Tensor):
         return batch[1]
     names = [name for name in batch if name in LABELS] if isinstance(batch, Mapping) else []
     if len(names) != 1:
-        raise ValueError(
-            f"no labels were found in a batch that is a {type(batch).__name__}. Say where they are: "
-            "PenaltyCallback(…, labels=lambda batch: …)."
-        )
-    found: Tensor = batch[names[0]]
-    return found
+        raise ValueError(f"no labels were found in a batch that is a {kind}. {where}")
+    return batch[names[0]]

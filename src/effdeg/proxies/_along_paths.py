@@ -30,7 +30,7 @@ def effective_degree(model: Model, data: Any, *, normalized: bool = False, **opt
         normalized: Measure the normalized effective degree Σ_k k |c_k| / Σ_k |c_k| of the logits instead.
 
     Returns:
-        The mean over paths and its standard error. :func:`effdeg.measure` returns more details.
+        The mean over paths and its standard error, as of all proxies along paths. :func:`effdeg.measure` returns more.
 
     Raises:
         NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
@@ -50,11 +50,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
     """Count the decision regions on a path between two examples: segments of one predicted class.
 
     As in Somepalli et al. (2022) and Li et al. (2025), but only between the two examples. Regions narrower than the
-    distance between two nodes can be missed. The model must return logits; labels are not needed. The result is the
-    mean over paths with its standard error.
-
-    Raises:
-        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+    distance between two nodes can be missed. Arguments and errors are those of :func:`effective_degree`.
 
     Example:
         >>> import torch
@@ -69,8 +65,7 @@ def decision_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> 
 def linear_regions(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Count the linear regions that a path between two examples crosses: one, plus one each time a unit flips.
 
-    Only the kinks of activations like ReLU are counted, not those of a maximum. Labels are not needed. The result is
-    the mean over paths with its standard error.
+    Only the kinks of activations like ReLU are counted, not those of a maximum. Labels are not needed.
 
     Raises:
         NotApplicable: If the model is not piecewise linear, or the inputs cannot be interpolated without ``at=``.
@@ -91,8 +86,7 @@ def activation_changes(model: Model, data: Any, **options: Unpack[RunOptions]) -
     Unlike :func:`linear_regions` it is defined for any elementwise activation (ReLU, GELU, SiLU, tanh, …), so also for
     transformers, and it does not grow with the number of units. A unit is one number that an activation is applied to,
     of one channel, position or token. Units that change twice between two nodes are missed, and so are activations
-    within fused functions, such as those of ``nn.LSTM``. Labels are not needed. The result is the mean over paths with
-    its standard error.
+    within fused functions, such as those of ``nn.LSTM``. Labels are not needed.
 
     Raises:
         NotApplicable: If there are no activations, or they do not have the examples first, or run within TorchScript;
@@ -117,9 +111,6 @@ def spectral_centroid(model: Model, data: Any, **options: Unpack[RunOptions]) ->
     which are dense towards the ends of a path as Chebyshev's are, the transform would return Chebyshev coefficients
     again; so the logits are first interpolated linearly at as many equidistant points. Labels are not needed.
 
-    Returns:
-        The mean over paths and outputs, and its standard error over paths.
-
     Raises:
         NotApplicable: If the inputs cannot be interpolated and no ``at=`` is given.
 
@@ -138,10 +129,7 @@ def spectral_centroid(model: Model, data: Any, **options: Unpack[RunOptions]) ->
 def total_variation(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Measure the total variation of the probabilities along a path, Σ_i |p(α_{i+1}) − p(α_i)|, averaged over classes.
 
-    The model must return logits; labels are not needed. The result is the mean over paths with its standard error.
-
-    Raises:
-        NotApplicable: If the outputs are not logits, or the inputs cannot be interpolated and no ``at=`` is given.
+    Arguments and errors are those of :func:`effective_degree`.
 
     Example:
         >>> import torch

@@ -22,17 +22,9 @@ def hessian_eigenvalue(
     """Compute the largest eigenvalue of the Hessian of the mean loss, max vᵀHv over |v| = 1, by Lanczos' method.
 
     This takes about 20 to 100 Hessian-vector products, each as expensive as two to three gradients over all data. On a
-    large data set use a part of it, such as ``examples=1000``.
-
-    Args:
-        model: An ``nn.Module``.
-        data: Examples with labels, as for :func:`evaluate`.
-        loss: The mean loss of a batch, from outputs and labels.
-        tolerance: The largest relative error of the eigenvalue.
-
-    Returns:
-        The eigenvalue. Its standard error says how much the curvature along the eigenvector varies between parts of the
-        data; None for a single example.
+    large data set use a part of it, such as ``examples=1000``. The largest relative error is the ``tolerance``. The
+    standard error says how much the curvature along the eigenvector varies between parts of the data; None for a single
+    example. The other arguments are those of :func:`sharpness`.
 
     Raises:
         ValueError: The loss does not take the labels or is not the mean of a batch.
@@ -62,14 +54,8 @@ def hessian_eigenvalue(
 def hessian_trace(model: Model, data: Any, loss: Loss, *, samples: int = 10, **options: Unpack[RunOptions]) -> Result:
     """Estimate the trace of the Hessian of the mean loss by Hutchinson's method: the mean of zᵀHz over random signs z.
 
-    Args:
-        model: An ``nn.Module``.
-        data: Examples with labels, as for :func:`evaluate`.
-        loss: The mean loss of a batch, from outputs and labels.
-        samples: The number of random vectors. Each takes one Hessian-vector product: two to three gradients.
-
-    Returns:
-        The mean over the vectors and its standard error.
+    Each of the ``samples`` takes one Hessian-vector product: two to three gradients. The result is the mean over them
+    and its standard error. The other arguments are those of :func:`sharpness`.
 
     Raises:
         ValueError: The loss does not take the labels or is not the mean of a batch.

@@ -34,6 +34,7 @@ The outputs are one tensor, in float32 or better: if the model returns several, 
 
 Weights = Mapping[str, Tensor]
 _SHARED = "shared"
+_OF_PATHS = ("paths", "nodes", "seed", "at", "partners")
 _OF_EVERY_RUN = {"batch_size", "seed", "device", "dtype"}  # the options that do not depend on the model or the data
 
 
@@ -130,19 +131,16 @@ class Evaluator:
     runner: ModelRunner
     inputs: Tree
     labels: Any
-    loss: Loss | None
-    reference: object
+    given: Mapping[str, Any]  # by name: "loss", and what few proxies need, as evaluate() takes it
     paths: PathSettings
     fit: FitSettings
     batches: Batches
-    others: Sequence[Model] | None
-    labeled: tuple[Tree, Any]  # inputs and labels; None and None without
-    change: Any
     run_options: Mapping[str, Any]
     count_activations: bool = False
     _kept: dict[Hashable, tuple[Any, Exception | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.loss: Loss | None = self.given["loss"]
         self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.runner.weights()
         self.count = 0 if self.inputs is None else count_examples(self.inputs, f"data ({type(self.inputs).__name__})")
         self.whole = slice(0, self.count)
@@ -155,10 +153,6 @@ class Evaluator:
         data: Any = None,
         loss: Loss | None = None,
         *,
-        reference: object = None,
-        others: Sequence[Model] | None = None,
-        labeled: Any = None,
-        change: Any = None,
         shared: "Evaluator | None" = None,
         **options: Any,
     ) -> Iterator["Evaluator"]:
@@ -167,8 +161,7 @@ class Evaluator:
         if shared is not None:
             yield shared
             return
-        of_paths = ("paths", "nodes", "seed", "at", "partners")
-        paths = PathSettings(**{name: options[name] for name in of_paths if name in options})
+        paths = PathSettings(**{name: options[name] for name in _OF_PATHS if name in options})
         fit = FitSettings(degree=options.get("degree", FitSettings.degree))
         fit.check_nodes(paths.nodes)
         counts = {name: options[name] for name in ("examples", "batch_size") if options.get(name) is not None}
@@ -179,18 +172,20 @@ class Evaluator:
             find_layer(model, paths.at)
         # Without wrappers such as DDP, through which weights cannot be replaced; a method of a module is run as it is.
         inner: Model = (as_module(model) or model) if isinstance(model, nn.Module) else model
+        given = {"loss": loss, **{name: options.get(name) for name in ("reference", "others", "labeled", "change")}}
+        others = given["others"] if isinstance(given["others"], Sequence) else ()
         device, dtype = options.get("device"), options.get("dtype")
-        run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
         with (
             # Within inference mode nothing could be differentiated. To leave it enables gradients, so it comes first.
             torch.inference_mode(False),
-            hold_models(model, reference, *(others if isinstance(others, Sequence) else ())),
+            hold_models(model, given["reference"], *others),
             inference(inner, seed=paths.seed, device=device, dtype=dtype) as runner,
             eager(),
         ):
             # Read within the context, which seeds the random state and restores it: a data set may draw.
             inputs, labels = _read_examples(data, inner, counts.get("examples"), paths.seed)
-            fitted = _read_examples(labeled, inner, None, paths.seed)
+            if given["labeled"] is not None:
+                given["labeled"] = _read_examples(given["labeled"], inner, None, paths.seed)
             if data is not None and dtype is None and (own := runner.precision(inputs)).itemsize < 4:
                 warnings.warn(
                     f"the model runs in {str(own).removeprefix('torch.')}, whose rounding changes proxies, those of "
@@ -199,10 +194,9 @@ class Evaluator:
                     stacklevel=5,  # the call of a proxy
                 )
             batches = Batches(counts.get("batch_size"), runner.device)
+            run_options = {name: value for name, value in options.items() if name in _OF_EVERY_RUN}
             try:
-                yield cls(
-                    runner, inputs, labels, loss, reference, paths, fit, batches, others, fitted, change, run_options
-                )
+                yield cls(runner, inputs, labels, given, paths, fit, batches, run_options)
             except TypeError as error:
                 if isinstance(data, tuple) and "missing" in str(error):
                     error.add_note(
@@ -219,8 +213,7 @@ class Evaluator:
     def compute(self, proxy: Callable[..., Result], **settings: Any) -> Result:
         """Call a proxy with the model and what it takes of the rest; passes over the data are shared with others."""
         parameters = inspect.signature(proxy).parameters
-        given = {name: getattr(self, name) for name in ("loss", "reference", "others", "labeled", "change")}
-        given["data"] = self.inputs, self.labels
+        given = {**self.given, "data": (self.inputs, self.labels)}
         taken = {name: value for name, value in given.items() if name in parameters}
         if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
             taken[_SHARED] = self
@@ -299,13 +292,34 @@ class Evaluator:
                 raise NotApplicable(str(error)) from error
 
     def _check_labels(self) -> None:
-        # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id, on the
-        # CPU, where an id that is not a class raises an error; on a GPU it would end the process.
-        assert self.loss is not None
+        # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id.
         rows = torch.arange(min(2, self.count), device="cpu")
         if _is_id(self.labels):
             ids = self.labels.reshape(len(self.labels), -1).cpu()
             rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
+        self._check_loss_on(rows)
+        if self.count < 2:
+            return
+        self.once("look", self._look)
+        both, first, second = (float(self.loss_and_outputs(part)[0]) for part in (rows, rows[:1], rows[1:]))
+        total = first + second
+        if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
+            raise ValueError(
+                f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
+                "expected. Use reduction='mean'."
+            )
+        rounding = max(1e-3, 4 * torch.finfo(self.runner.precision(self.inputs)).eps)
+        if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
+            warnings.warn(
+                f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
+                f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
+                f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
+                stacklevel=2,
+            )
+
+    def _check_loss_on(self, rows: Tensor) -> None:
+        """Raise unless the loss takes these labels, on the CPU: on a GPU, an id that is no class ends the process."""
+        assert self.loss is not None
         inputs, labels = self.fetch(rows)
         outputs = shaped_values(self.runner(inputs), "identity", points=len(rows)).cpu()
         labels = map_tensors(Tensor.cpu, labels)
@@ -314,33 +328,14 @@ class Evaluator:
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             if self.runner.device is not None and self.runner.device.type != "cpu" and type(error) is not IndexError:
                 return  # the loss may hold tensors on the GPU
-            given = (
-                f"labels of {labels.dtype} and shape {tuple(labels.shape)}, from {labels.min()} to {labels.max()}"
-                if isinstance(labels, Tensor)
-                else f"labels that are a {type(labels).__name__}"
-            )
+            given = f"labels that are a {type(labels).__name__}"
+            if isinstance(labels, Tensor):
+                span = f"from {labels.min()} to {labels.max()}"
+                given = f"labels of {labels.dtype} and shape {tuple(labels.shape)}, {span}"
             raise ValueError(
                 f"the loss cannot be computed from outputs of shape {tuple(outputs.shape)} and {given}: {error} (For "
                 "cross_entropy, labels are class ids: whole numbers from 0 to the number of outputs minus 1.)"
             ) from error
-        if self.count < 2:
-            return
-        self.once("look", self._look)
-        both, first, second = (float(self.loss_and_outputs(each)[0]) for each in (rows, rows[:1], rows[1:]))
-        total = first + second
-        if abs(both - total) < 1e-3 * abs(total) < abs(both - total / 2):
-            raise ValueError(
-                f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
-                "expected. Use reduction='mean'."
-            )
-        rounding = max(1e-3, 4 * torch.finfo(self.runner.precision(inputs)).eps)
-        if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
-            warnings.warn(
-                f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
-                f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
-                f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
-                stacklevel=2,
-            )
 
     def _look(self) -> None:
         """Warn if the model returns several tensors, or if outputs depend on the rest of a batch or on chance."""
@@ -352,8 +347,11 @@ class Evaluator:
             looked = True
             return values
 
-        most = self.batches.next_size(self.count)
-        warn_of_dependent_rows(self.runner, _AtExamples(self), keep, count=self.count, most=most)
+        warn_of_dependent_rows(self.runner, self, keep, count=self.count, most=self.batches.next_size(self.count))
+
+    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, None]:  # noqa: ARG002
+        """Run the model at examples, as at points of paths."""
+        return self.runner(self.fetch(rows)[0]), None
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""
@@ -428,9 +426,9 @@ class Evaluator:
         def run(each: slice, share: float) -> Tensor:
             with torch.enable_grad():
                 loss, outputs = self.loss_and_outputs(each, leaves)
-                found = torch.autograd.grad(loss * share, list(leaves.values()), materialize_grads=True)
-            for total, one in zip(gradient.values(), found, strict=True):
-                total.add_(one)
+                slopes = torch.autograd.grad(loss * share, list(leaves.values()), materialize_grads=True)
+            for total, slope in zip(gradient.values(), slopes, strict=True):
+                total.add_(slope)
             kept.append(outputs.detach().cpu())
             return loss.detach() * share
 
@@ -440,16 +438,6 @@ class Evaluator:
         return float(torch.stack(losses).double().sum()), gradient
 
 
-class _AtExamples:
-    """Runs a model at examples, as at points of paths."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator = evaluator
-
-    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, None]:  # noqa: ARG002
-        return self._evaluator.runner(self._evaluator.fetch(rows)[0]), None
-
-
 def as_leaves(weights: Weights) -> dict[str, Tensor]:
     """Return the weights as leaves of a graph, to differentiate with respect to them."""
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
@@ -457,9 +445,9 @@ def as_leaves(weights: Weights) -> dict[str, Tensor]:
 
 def check_options(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to refuse options that are neither its own nor of :class:`RunOptions`, and to list these."""
-    own = inspect.signature(function).parameters
-    options = [*(name for name in own if name != "options"), *RunOptions.__annotations__]
-    listed = ", ".join(each for each in options if each not in {"model", "data", "loss"})
+    own = [name for name in inspect.signature(function).parameters if name != "options"]
+    options = [*own, *RunOptions.__annotations__]
+    listed = ", ".join(name for name in options if name not in {"model", "data", "loss"})
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -71,13 +71,8 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
     predicting generalization at NeurIPS 2020. With the margin g(m) = f(m)_y - max_{k ≠ y} f(m)_k of the shared class
     y, the distance is, to first order, g(m) / |∇g(m)|. It is negative where another class wins.
 
-    Args:
-        model: Any callable that returns logits, examples × classes.
-        data: Examples with class ids as labels, as for :func:`evaluate`.
-        pairs: Number of pairs to draw.
-
-    Returns:
-        The mean over pairs and its standard error.
+    The result is the mean over so many random ``pairs`` and its standard error. The other arguments are those of
+    :func:`margin`.
 
     Raises:
         ValueError: Labels exceed the classes, or outputs are NaN or infinite.
@@ -115,10 +110,10 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
                 squares += (2 * gradient.double()).square().reshape(len(rows), -1).sum(1).cpu()
             return torch.stack([margins.detach().double().cpu(), squares.sqrt()], dim=1)
 
-        found = torch.cat(evaluator.batches.run(run, pairs))
-    check_finite("outputs or their derivatives between examples", found)
+        rows = torch.cat(evaluator.batches.run(run, pairs))
+    check_finite("outputs or their derivatives between examples", rows)
     # Where the outputs do not change with the inputs there is no boundary.
-    margins, slopes = found[found[:, 1] > 0].unbind(1)
+    margins, slopes = rows[rows[:, 1] > 0].unbind(1)
     if len(margins) < 2:
         raise NotApplicable("the outputs do not change with the inputs between examples: there is no boundary.")
     value, stderr = mean_and_stderr(margins / slopes)

@@ -69,7 +69,7 @@ def distance(model: Model, reference: object, **options: Unpack[RunOptions]) -> 
     """
     with Evaluator.open(model, reference=reference, **options) as evaluator:
         evaluator.check_weights()
-        other = check_reference(evaluator.module, evaluator.reference)
+        other = check_reference(evaluator)
         pairs = ((each, other[name]) for name, each in evaluator.module.named_parameters())
         return Result("distance", _norm(w.detach().double().cpu() - w0.detach().double().cpu() for w, w0 in pairs))
 
@@ -96,12 +96,7 @@ def frobenius_product(model: Model, data: Any = None, **options: Unpack[RunOptio
 
 @check_options
 def frobenius_sum(model: Model, data: Any = None, **options: Unpack[RunOptions]) -> Result:  # noqa: ARG001
-    """Return the sum Σ |W|_F of the Frobenius norms of all weight matrices and convolution kernels.
-
-    ``data`` is ignored.
-
-    Raises:
-        NotApplicable: The model has no weight matrix, or is TorchScript.
+    """Return the sum Σ |W|_F of the Frobenius norms, as of :func:`frobenius_product`.
 
     Example:
         >>> import torch, effdeg
@@ -119,14 +114,9 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
     """Return the product Π |W|₂ of the spectral norms of all linear maps, which bounds that of their composition.
 
     A convolution counts as its linear map on feature maps, whose size depends on the data, not as its kernel. A weight
-    that is used several times, as by a recurrent layer or two tied ones, counts once: then the product is no bound.
-
-    Args:
-        model: An ``nn.Module``.
-        data: At least one example, for the size of the feature maps; not needed without convolutions.
-
-    Returns:
-        The product. Where it overflows, ``settings["logarithm"]`` still distinguishes models.
+    that is used several times, as by a recurrent layer or two tied ones, counts once: then the product is no bound. Of
+    the data one example is used, and none without convolutions. Where the product overflows, ``settings["logarithm"]``
+    still distinguishes models.
 
     Raises:
         NotApplicable: The model has no weight matrix, is TorchScript, or has convolutions and no data are given.
@@ -173,8 +163,9 @@ def _frobenius_norms(evaluator: Evaluator) -> list[float]:
     return [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
 
 
-def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
-    """Return the parameters of a reference by name; raise unless they match those of the model."""
+def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
+    """Return the parameters of the reference by name; raise unless they match those of the model."""
+    reference = evaluator.given["reference"]
     expected = "the model that training began with, or its state_dict()"
     if (module := as_module(reference)) is not None:
         other: dict[str, Tensor] = dict(module.named_parameters())
@@ -186,7 +177,7 @@ def check_reference(model: nn.Module, reference: object) -> dict[str, Tensor]:
         raise NotApplicable(f"this needs reference=, {expected}.")
     else:
         raise TypeError(f"reference= is a {type(reference).__name__}; it must be {expected}.")
-    for name, parameter in model.named_parameters():
+    for name, parameter in evaluator.module.named_parameters():
         if name not in other or other[name].shape != parameter.shape:
             found = f"has shape {tuple(other[name].shape)}" if name in other else "is missing"
             raise ValueError(

@@ -41,9 +41,6 @@ def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result
             two classes.
         data: Examples; labels are not needed.
 
-    Returns:
-        The mean over examples and its standard error.
-
     Raises:
         ValueError: Outputs are NaN or infinite.
         NotApplicable: The outputs are not the logits of one prediction per example.
@@ -81,9 +78,8 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
 
     The sum of the singular values is large if predictions are confident and all classes are predicted: Deng et al.
     (2023) predict accuracy under shift from it. It reaches its maximum of 1 if predictions are certain and equally many
-    for every class, so it is smaller where the true classes are not balanced, however good the model is.
-
-    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
+    for every class, so it is smaller where the true classes are not balanced, however good the model is. Models are
+    comparable on the same number of examples. There is no standard error. Arguments and errors are those of
     :func:`confidence`.
 
     Example:
@@ -107,15 +103,9 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     -ln softmax(q)_k over examples and classes is above 5, σ = softmax(q). Elsewhere softmax trusts the logits too much,
     and the exponential is replaced by its Taylor polynomial v = 1 + q + q²/2, of which the smallest over classes is
     subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
-    although the probabilities do not.
-
-    There is no standard error; ``settings`` has the normalization, ``"taylor"`` or ``"softmax"``. Arguments are those
-    of :func:`confidence`.
-
-    Raises:
-        ValueError: Outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example; or there are two classes, where
-            the smaller of two is subtracted and all predictions become certain.
+    although the probabilities do not. There is no standard error; ``settings`` has the normalization, ``"taylor"`` or
+    ``"softmax"``. Arguments and errors are those of :func:`confidence`; two classes are too few, since all predictions
+    become certain when the smaller value is subtracted.
 
     Example:
         >>> import torch, effdeg
@@ -136,10 +126,8 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     The energy of an example is E = -ln Σ_k exp q_k of its logits q; the softmax is over examples. Peng et al. (2024)
     predict accuracy under shift from it. It is ln n if all energies are equal, and rises as those of most examples fall
     below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
-    not on probabilities alone.
-
-    Models are comparable on the same number of examples. There is no standard error. Arguments and errors are those of
-    :func:`confidence`.
+    not on probabilities alone. Models are comparable on the same number of examples. There is no standard error.
+    Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -160,15 +148,9 @@ def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **opt
     the probabilities to the one-hot vector of class k. It is at least 1 - :func:`confidence`, and equal to it if the
     predicted classes have these shares.
 
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-        shares: The share of each class among the examples, as far as it is known; by default all are equal, and the
-            predicted error is too large where they are not.
-
-    Returns:
-        The predicted error, without a standard error. The time grows with the examples whose assigned class is not the
-        predicted one: usually a second for 10,000 examples and 10 classes.
+    By default the ``shares`` of all classes are equal, and the predicted error is too large where they are not. It has
+    no standard error. The time grows with the examples whose assigned class is not the predicted one: usually a second
+    for 10,000 examples and 10 classes. The other arguments are those of :func:`confidence`.
 
     Raises:
         ValueError: The shares are not one for each class, not negative, that sum to 1; or outputs are NaN or infinite.
@@ -195,16 +177,9 @@ def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **opti
     """Return the share of examples on which the model and another predict different classes. Smaller is better.
 
     Between two runs that differ only in their seed, Jiang et al. (2022) found it close to the test error, and equal to
-    it on average where the ensemble of such runs is calibrated. It takes one forward pass of every model.
-
-    Args:
-        model: Any callable that returns logits, as for :func:`confidence`.
-        data: Examples; labels are not needed.
-        others: Other models of the same task, such as the same network trained with other seeds. With several, the
-            share is averaged over them. They run with the same options.
-
-    Returns:
-        The share and its standard error over examples, for these models.
+    it on average where the ensemble of such runs is calibrated. With several ``others``, the share is averaged over
+    them. It takes one forward pass of every model, with the same options. The standard error is over examples. The
+    other arguments are those of :func:`confidence`.
 
     Raises:
         TypeError: ``others`` is not a list of models.
@@ -224,13 +199,13 @@ def disagreement(model: Model, data: Any, others: Sequence[Model] | None, **opti
         differs = logarithms.new_zeros(len(logarithms))
         for number, other in enumerate(compared):
             with evaluator.open_beside(other, (evaluator.inputs, None)) as beside:
-                found = _log_probabilities(beside)
-            if found.shape != logarithms.shape:
+                those = _log_probabilities(beside)
+            if those.shape != logarithms.shape:
                 raise ValueError(
-                    f"others[{number}] predicts one of {found.shape[1]} classes and the model one of "
+                    f"others[{number}] predicts one of {those.shape[1]} classes and the model one of "
                     f"{logarithms.shape[1]}: models of the same task were expected."
                 )
-            differs += (found.argmax(1) != logarithms.argmax(1)).double()
+            differs += (those.argmax(1) != logarithms.argmax(1)).double()
     settings = {"examples": len(differs), "others": len(compared)}
     return Result("disagreement", *mean_and_stderr(differs / len(compared)), settings)
 
@@ -249,9 +224,6 @@ def inconsistency(model: Model, data: Any, change: Any, *, soft: bool = False, *
         soft: Return the mean of the total variation distance Σ_k |p_k - q_k| / 2 instead, between the probabilities of
             the example and of the changed one.
 
-    Returns:
-        The mean over examples and its standard error.
-
     Raises:
         TypeError: ``change`` is not a function or a list of functions.
         ValueError: ``change`` returns other shapes or types than it gets, or NaN; or outputs are NaN or infinite.
@@ -268,11 +240,9 @@ def inconsistency(model: Model, data: Any, change: Any, *, soft: bool = False, *
         check_change(evaluator)
         logarithms = _log_probabilities(evaluator)
         others = evaluator.once("changed", lambda: _compute_changed_log_probabilities(evaluator))
-    if soft:
-        differs = (logarithms.exp() - others.exp()).abs().sum(1) / 2
-    else:
-        differs = (logarithms.argmax(1) != others.argmax(1)).double()
-    settings = {"change": name_partners(evaluator.change), "examples": len(differs)}
+    distances = (logarithms.exp() - others.exp()).abs().sum(1) / 2
+    differs = distances if soft else (logarithms.argmax(1) != others.argmax(1)).double()
+    settings = {"change": name_partners(evaluator.given["change"]), "examples": len(differs)}
     return Result(name, *mean_and_stderr(differs), settings)
 
 
@@ -313,7 +283,7 @@ def thresholded_confidence(
     check_choice("score", score, ("entropy", "confidence"))
     with Evaluator.open(model, data, labeled=labeled, **options) as evaluator:
         check_labeled(evaluator)
-        with evaluator.open_beside(evaluator.runner.model, evaluator.labeled) as beside:
+        with evaluator.open_beside(evaluator.runner.model, evaluator.given["labeled"]) as beside:
             logarithms = _log_probabilities(beside)
             ids = read_class_ids(beside.labels, _LABELED, floats=True)
             check_range(ids, _LABELED, logarithms.shape[1])
@@ -336,7 +306,7 @@ def thresholded_confidence(
 
 def check_others(evaluator: Evaluator) -> Sequence[Model]:
     """Return the other models; raise unless there are any to compare the predictions of this one with."""
-    others = evaluator.others
+    others = evaluator.given["others"]
     if others is None:
         raise NotApplicable(
             "this proxy needs others=, a list of models of the same task, such as those of other seeds."
@@ -352,12 +322,13 @@ def check_others(evaluator: Evaluator) -> Sequence[Model]:
 
 def check_change(evaluator: Evaluator) -> None:
     """Raise unless there is a change of examples that can be made, as far as the first of them show."""
-    if evaluator.change is None:
+    change = evaluator.given["change"]
+    if change is None:
         raise NotApplicable("this proxy needs change=, a function of a batch, such as effdeg.changes.mirror.")
-    if not read_changes(evaluator.change):
+    if not read_changes(change):
         raise TypeError(
-            f"change= is {_describe(evaluator.change)}; a function of a batch was expected, such as "
-            "effdeg.changes.mirror, or a list of such functions."
+            f"change= is {_describe(change)}; a function of a batch was expected, such as effdeg.changes.mirror, or a "
+            "list of such functions."
         )
     evaluator.check_data()
     _change(evaluator, evaluator.split(BLOCK)[0])
@@ -365,9 +336,9 @@ def check_change(evaluator: Evaluator) -> None:
 
 def check_labeled(evaluator: Evaluator) -> None:
     """Raise unless there are labeled examples to fit a threshold on."""
-    inputs, labels = evaluator.labeled
-    if inputs is None:
+    if evaluator.given["labeled"] is None:
         raise NotApplicable("this proxy needs labeled=, examples with labels that the model was not trained on.")
+    _, labels = evaluator.given["labeled"]
     if labels is None:
         raise ValueError("the examples of labeled= have no labels: give (inputs, labels), a Dataset or a DataLoader.")
     check_range(read_class_ids(labels, _LABELED, floats=True), _LABELED)
@@ -436,10 +407,6 @@ def _log_probabilities(evaluator: Evaluator) -> Tensor:
 
 def _logits(evaluator: Evaluator) -> Tensor:
     """Return the logits, examples × classes."""
-    return evaluator.once("logits", lambda: _compute_logits(evaluator))
-
-
-def _compute_logits(evaluator: Evaluator) -> Tensor:
     outputs, labels = evaluator.outputs().double(), evaluator.labels
     if outputs[0].numel() == 1 and isinstance(labels, Tensor) and not bool(((labels == 0) | (labels == 1)).all()):
         # The only sign of a regression: its outputs look like logits.
@@ -462,7 +429,7 @@ def _compute_changed_log_probabilities(evaluator: Evaluator) -> Tensor:
 def _change(evaluator: Evaluator, block: slice) -> Tree:
     """Return the changed copies of a block of examples, which do not depend on the batch size."""
     examples, count = take(evaluator.inputs, block), block.stop - block.start
-    changes = read_changes(evaluator.change)
+    changes = read_changes(evaluator.given["change"])
     return change_examples(changes, examples, count, seed=evaluator.seed, block=block.start, option="change")
 
 

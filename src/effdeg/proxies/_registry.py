@@ -70,11 +70,7 @@ def larger_is_better(name: str) -> bool:
     """Return whether larger values of a proxy are expected to mean better generalization, as for a margin.
 
     :func:`effdeg.pools.rank` expects measures that rise with the generalization gap: give such a proxy a leading
-    minus there.
-
-    Raises:
-        TypeError: The name is not a string.
-        ValueError: The name is unknown, or its number is out of range.
+    minus there. Errors are those of :func:`check_names`.
 
     Example:
         >>> import effdeg
@@ -232,18 +228,18 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
     if not isinstance(name, str):
         raise TypeError(f"names contain {name!r}; strings such as 'sharpness@0.05' were expected.")
     family, at, number = name.partition("@")
-    found = PROXIES.get(family)
-    if found is None or (at and not found.number):
+    proxy = PROXIES.get(family)
+    if proxy is None or (at and not proxy.number):
         raise ValueError(f"{name!r} is not a known proxy. {suggest(name, [*names(), *PROXIES])}")
     settings: dict[str, float] = {}
     if at:
         try:
-            settings[found.number] = float(number)
+            settings[proxy.number] = float(number)
         except ValueError:
-            example = f"{family}@{found.listed[0]:g}"
+            example = f"{family}@{proxy.listed[0]:g}"
             raise ValueError(f"{name!r}: a number was expected after the @, as in {example}.") from None
-        found.check_number(found.number, settings[found.number])
-    return lambda evaluator: evaluator.compute(found.function, **settings)
+        proxy.check_number(proxy.number, settings[proxy.number])
+    return lambda evaluator: evaluator.compute(proxy.function, **settings)
 
 
 def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
@@ -254,12 +250,15 @@ def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
         evaluator.check_data(labels=True)
     if "loss" in needs:
         evaluator.check_loss()
-    if evaluator.reference is not None or "reference" in needs:
-        check_reference(evaluator.module, evaluator.reference)
-    if evaluator.others is not None or "others" in needs:
-        check_others(evaluator)
-    if evaluator.labeled[0] is not None or "labeled" in needs:
-        check_labeled(evaluator)
-    if evaluator.change is not None or "change" in needs:
-        check_change(evaluator)
+    for need, check in _CHECKS.items():
+        if evaluator.given[need] is not None or need in needs:
+            check(evaluator)
     evaluator.check_labels()
+
+
+_CHECKS: dict[Need, Callable[[Evaluator], object]] = {
+    "reference": check_reference,
+    "others": check_others,
+    "labeled": check_labeled,
+    "change": check_change,
+}

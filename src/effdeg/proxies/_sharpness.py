@@ -33,13 +33,12 @@ def sharpness(
     biases, as in the official ASAM. One step goes to the edge of the ball along the gradient g: e = rho T² g / |T g|
     (Foret et al. 2021; Kwon et al. 2021). BatchNorm uses its running statistics.
 
-    Further steps search for the maximum, and the largest rise found counts. Each goes to the edge along the gradient at
-    the last point (the generalized power method of Journée et al. 2010), which never lowers a convex loss. After ten
-    steps without a new maximum, projected gradient steps from the best point follow, halved where the loss does not
-    rise, as in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps in any case, the search restarts
-    from a random point on the edge. The result is a lower bound: where the loss has many maxima, a few steps may end at
-    a low one, while 200 reach what AutoPGD reaches on small networks. Each step but the last costs one gradient over
-    the data, the last a forward pass.
+    Further steps search for the maximum, and the largest rise counts. Each goes to the edge along the gradient at the
+    last point (the generalized power method of Journée et al. 2010), which never lowers a convex loss. After ten steps
+    without a new maximum, projected gradient steps from the best point follow, halved where the loss does not rise, as
+    in AutoPGD (Croce and Hein 2020). When these are small, and after 30 steps, the search restarts from a random point
+    on the edge. The result is a lower bound: a few steps may end at a low maximum, while 200 reach what AutoPGD reaches
+    on small networks. Each step but the last costs one gradient over the data, the last a forward pass.
 
     Args:
         model: An ``nn.Module``. The weights that require gradients are moved; all, if none does.
@@ -111,20 +110,8 @@ def average_sharpness(
 
     This is E[L(w + sigma T z)] - L(w) with standard normal z, and T as for :func:`sharpness`. Each draw is used with
     both signs, so that the slope of the loss cancels out. For a smooth loss and T = 1 the result is, to second order,
-    sigma² / 2 times the trace of the Hessian.
-
-    Args:
-        model: An ``nn.Module``.
-        data: Examples with labels, as for :func:`evaluate`.
-        loss: The mean loss of a batch, from outputs and labels.
-        sigma: The standard deviation of the noise on each weight.
-        adaptive: Scale the noise by the size of each weight.
-        samples: Number of draws, each used twice.
-        eta: Added to the size of each weight.
-        normalize_logits: Divide each example's logits by their standard deviation first.
-
-    Returns:
-        The mean rise of the loss and its standard error over the draws.
+    sigma² / 2 times the trace of the Hessian. The result is the mean over so many ``samples`` and its standard error.
+    The other arguments are those of :func:`sharpness`.
 
     Raises:
         ValueError: The loss does not take the labels or is not the mean of a batch.
