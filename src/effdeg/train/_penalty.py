@@ -221,8 +221,10 @@ class Penalty(nn.Module):
             **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
-            What the model would have returned for the batch (except that with ``batchnorm="joint"`` BatchNorm layers in
-            training mode also count the points), and the effective degree to add to the loss, a scalar.
+            What the model would have returned for the batch, and the effective degree to add to the loss, a scalar.
+            Examples must not depend on each other in the model, since the points are rows of the same batch: with
+            ``batchnorm="joint"`` BatchNorm layers in training mode count them, and so does any other statistic over
+            the batch, such as outputs that are standardized in ``forward``. Compute such statistics from the outputs.
 
         Raises:
             TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
@@ -270,7 +272,8 @@ class Penalty(nn.Module):
         named = name_arguments(arguments, model)
         batch = TrainingBatch.of_call(named, keywords, y)
         language = as_language_model(batch, model, self.settings)
-        batch.check_model_labels(model, anchored=self.settings.anchor == "labels" and language is None)
+        anchored = self.settings.anchor == "labels"
+        batch.check_model_labels(model, anchored=anchored, is_language=language is not None)
         if language is not None:
             at, keywords = find_embeddings(model) if at is None else at, {**language.options, **keywords}
             batch = TrainingBatch.of_call(named, keywords, y)
