@@ -86,7 +86,7 @@ def test_a_constant_model_has_degree_zero():
 
 
 @pytest.mark.parametrize("components", [None, 2])
-@pytest.mark.parametrize("scale", [2.0**700, 2.0**-700, 2.0**1020])
+@pytest.mark.parametrize("scale", [2.0**-700, 2.0**1020])
 def test_values_whose_squares_are_no_numbers(scale, components):
     model, inputs = mlp().double(), data()
     settings = {"output": "identity", "components": components, **FAST}
