@@ -75,9 +75,7 @@ def test_a_loss_of_routers_is_refused():
     experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_key_value_heads": 2}
     model, batch = language_model("Mixtral", output_router_logits=True, **experts).float(), sequences()
     for given in (batch, {name: batch[name] for name in ("input_ids", "attention_mask")}):
-        with pytest.raises(
-            ValueError, match=r"computes a loss of its routers.*Set output_router_logits=False"
-        ):
+        with pytest.raises(ValueError, match=r"computes a loss of its routers.*Set output_router_logits=False"):
             Penalty(anchor=None, **FIXED)(model, given)
     outputs, _ = Penalty(anchor="self", **FIXED)(model, batch, output_router_logits=False)
     torch.testing.assert_close(outputs.loss, model(**batch, output_router_logits=False).loss)

@@ -163,7 +163,8 @@ def measure(
 
     The defaults are the paper's protocol for comparing trained models. The paths depend only on ``seed`` and the number
     of examples, so models measured with the same seed share their paths. The model is left as it was: mode, device,
-    gradients, random state. Under ``torch.distributed`` the processes divide the paths, and each returns the result.
+    gradients, random state. Under ``torch.distributed`` the processes divide the paths, and each returns the result;
+    they are refused if their weights, examples or settings differ.
 
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the

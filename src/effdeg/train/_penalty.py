@@ -15,7 +15,7 @@ from effdeg._adapters.inference import check_has_values
 from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._adapters.layers import Layer, as_module, find_embeddings
 from effdeg._adapters.outputs import Output, pick_tensor, shaped_values
-from effdeg._adapters.partners import name_partners
+from effdeg._adapters.partners import Change, name_partners
 from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
@@ -26,7 +26,6 @@ from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
-from effdeg.train._copies import Change
 from effdeg.train._joined import run_joined
 from effdeg.train._language import Sequences, as_language_model
 from effdeg.train._points import Points, draw_points
