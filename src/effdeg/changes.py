@@ -173,7 +173,8 @@ def drop_tokens(share: float, token: int = 0) -> Change:
     """Return a change that replaces a share of the tokens of each text by ``token``, such as that of a mask.
 
     The first token stays, which is often special, and so does padding on either side, where there is an
-    ``attention_mask``. Paths lie at the embeddings: ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.
+    ``attention_mask``. Paths lie at the embeddings:
+    ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.
 
     Raises:
         ValueError: If ``share`` is not between 0 and 1, or ``token`` is negative; where it is used, if the mask is one

@@ -96,7 +96,7 @@ def test_weights_that_are_no_numbers_have_no_norm():
     for norm in NORMS:
         with pytest.raises(NotApplicable, match="'weight' holds NaN or infinite"):
             norm(broken)
-        with pytest.raises(NotApplicable, match="'weight' is in torch.int8, as quantized weights are"):
+        with pytest.raises(NotApplicable, match=r"'weight' is in torch\.int8, as quantized weights are"):
             norm(codes)
 
 

@@ -96,7 +96,7 @@ def test_what_has_no_path_norm_is_named():
 def test_a_path_norm_that_is_no_number(weight):
     model = nn.Linear(6, 4).double()
     nn.init.constant_(model.weight, weight)
-    with pytest.raises(ValueError, match="square of the path norm is (inf|nan)"):
+    with pytest.raises(ValueError, match=r"square of the path norm is (inf|nan)"):
         path_norm(model, torch.randn(2, 6))
 
 

@@ -47,7 +47,8 @@ def largest_eigenvalue(
             break
         if products == MOST:
             warnings.warn(
-                f"{what} has not converged after {MOST} products: {value * unit:.6g} may be off by {missed * unit:.1g}.",
+                f"{what} has not converged after {MOST} products: {value * unit:.6g} may be off by "
+                f"{missed * unit:.1g}.",
                 stacklevel=2,
             )
             break
