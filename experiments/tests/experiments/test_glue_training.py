@@ -10,8 +10,8 @@ from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.core.runs import CannotStackError
 from effdeg_lab.data.sentences import load_task
 from effdeg_lab.engine.loop import Loop
-from effdeg_lab.experiments.glue import training
-from effdeg_lab.experiments.glue.training import (
+from effdeg_lab.experiments import glue as training
+from effdeg_lab.experiments.glue import (
     METRICS,
     FineTuning,
     TextPenalty,

@@ -33,7 +33,7 @@ from effdeg_lab.data.completions import SCAN, Completions, load_completions
 from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.observation import draw, make_copies, observe
 from effdeg_lab.engine.step import autocast
-from effdeg_lab.experiments.glue.training import find_folder
+from effdeg_lab.experiments.glue import find_folder
 from effdeg_lab.experiments.picking.study import Picking
 from effdeg_lab.models.text import load_tokenizer, quiet_transformers
 from effdeg_lab.show.columns import format_difference, list_values, make_table

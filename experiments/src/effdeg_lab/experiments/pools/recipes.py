@@ -8,8 +8,7 @@ from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.experiments.cifar10.contest import UNSTATED
-from effdeg_lab.experiments.pools.random_search import FITS, RandomPool
-from effdeg_lab.experiments.pools.study import PoolStudy
+from effdeg_lab.experiments.pools.study import FITS, PoolStudy, RandomPool
 from effdeg_lab.experiments.pools.tracking import ALSO, TrackingStudy
 
 RADII = (0.01, 0.05, 0.1)
