@@ -237,11 +237,19 @@ SETTINGS = Training(
 make_recipe = partial(Recipe, settings=SETTINGS, run=train, check_data=check_training)
 
 # Epochs are such that all methods take equally long: a step runs 512 images plain, and 1,024 with ED and 4 nodes.
+PLAIN: dict[str, Any] = {"regularizer": "plain", "weight_decay": 5e-4}
+MIXUP, CUTMIX = ({"regularizer": name, "alpha": 1.0} for name in ("mixup", "cutmix"))
+REGMIXUP: dict[str, Any] = {"regularizer": "regmixup", "ramp": 0.0, "epochs": 17}
+SLOW_ICT: dict[str, Any] = {"regularizer": "ict", "teacher": 0.99}
 ED: dict[str, Any] = {"regularizer": "ed", "weight": 7.0, "epochs": 17}
+FREE: dict[str, Any] = {**ED, "weight": 2.0}
 THREE: dict[str, Any] = {**ED, "nodes": 3, "degree": 2}
-ON_POINTS: dict[str, Any] = {**THREE, "weight": 2.0, "pairs": 1.0, "epochs": 30}
+SWAPPED: dict[str, Any] = {**THREE, "pairs": 1.0}
+ON_POINTS: dict[str, Any] = {**SWAPPED, "weight": 2.0, "epochs": 30}
 ALPHAS = {"alpha": (0.2, 0.5, 1.0)}
-WEIGHTS, SMALLER_WEIGHTS = {"weight": (2.0, 7.0, 20.0)}, {"weight": (0.7, 2.0, 7.0)}
+WEIGHTS, SMALLER_WEIGHTS, LOSS_WEIGHTS = (
+    {"weight": each} for each in ((2.0, 7.0, 20.0), (0.7, 2.0, 7.0), (0.3, 1.0, 3.0))
+)
 
 
 RELATIVES = make_recipe(
@@ -255,45 +263,18 @@ RELATIVES = make_recipe(
     cost="10 s per run on one H200, 3 min to tune",
     study=Relatives(with_ed=("ed", "ed-3", "ed-self", "ed-free", "ed-swapped", "mixup-ed", "cutmix-ed")),
     methods=(
-        Method(
-            "plain",
-            "Plain",
-            {"regularizer": "plain", "weight_decay": 5e-4},
-            tune={"weight_decay": (2.5e-4, 5e-4, 1e-3)},
-        ),
-        Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),
-        Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}, tune=ALPHAS),
-        Method(
-            "regmixup",
-            "RegMixup",
-            {"regularizer": "regmixup", "alpha": 10.0, "ramp": 0.0, "epochs": 17},
-            tune={"alpha": (1.0, 10.0, 20.0)},
-        ),
-        Method(
-            "brier-mixup",
-            "Brier mixup",
-            {"regularizer": "regmixup", "mixed_loss": "brier", "weight": 1.0, "ramp": 0.0, "epochs": 17},
-            tune={"weight": (0.3, 1.0, 3.0)},
-        ),
-        Method(
-            "ict",
-            "ICT",
-            {"regularizer": "ict", "teacher": 0.99, "weight": 10.0, "epochs": 14},
-            tune={"weight": (3.0, 10.0, 30.0)},
-        ),
+        Method("plain", "Plain", PLAIN, tune={"weight_decay": (2.5e-4, 5e-4, 1e-3)}),
+        Method("mixup", "Mixup", MIXUP, tune=ALPHAS),
+        Method("cutmix", "CutMix", CUTMIX, tune=ALPHAS),
+        Method("regmixup", "RegMixup", {**REGMIXUP, "alpha": 10.0}, tune={"alpha": (1.0, 10.0, 20.0)}),
+        Method("brier-mixup", "Brier mixup", {**REGMIXUP, "mixed_loss": "brier", "weight": 1.0}, tune=LOSS_WEIGHTS),
+        Method("ict", "ICT", {**SLOW_ICT, "weight": 10.0, "epochs": 14}, tune={"weight": (3.0, 10.0, 30.0)}),
         Method("ed", "ED", ED, tune=WEIGHTS),
         Method("ed-3", "ED, 3 nodes", {**THREE, "epochs": 21}, tune=WEIGHTS),
-        Method("ed-self", "ED, own ends", {**ED, "anchor": "self", "weight": 2.0}, tune=SMALLER_WEIGHTS),
-        Method(
-            "ed-free",
-            "ED without ends",
-            {**ED, "anchor": "none", "weight": 2.0, "epochs": 12},
-            tune=SMALLER_WEIGHTS,
-        ),
+        Method("ed-self", "ED, own ends", {**FREE, "anchor": "self"}, tune=SMALLER_WEIGHTS),
+        Method("ed-free", "ED without ends", {**FREE, "anchor": "none", "epochs": 12}, tune=SMALLER_WEIGHTS),
         # Half of the batch is replaced by points on as many paths: 2,925 steps of 256 examples and 256 points.
-        Method(
-            "ed-swapped", "ED for half the batch", {**THREE, "pairs": 1.0, "batch": 256, "epochs": 15}, tune=WEIGHTS
-        ),
+        Method("ed-swapped", "ED for half the batch", {**SWAPPED, "batch": 256, "epochs": 15}, tune=WEIGHTS),
         Method("mixup-ed", "Mixup, ED on its points", {**ON_POINTS, "loss_on": "points"}, tune=SMALLER_WEIGHTS),
         Method("cutmix-ed", "CutMix, ED on its points", {**ON_POINTS, "loss_on": "boxes"}, tune=SMALLER_WEIGHTS),
     ),
@@ -318,8 +299,10 @@ TWO: dict[str, Any] = {**TEACHER, "pairs": 0.25, "epochs": 3}
 # 128 + 256 images and 256 copies, without a teacher: about as much as ED with own ends.
 COPIES: dict[str, Any] = {**UNLABELED, "epochs": 4}
 MEAN_TEACHER: dict[str, Any] = {**ICT, "regularizer": "consistency"}
+MEAN_TEACHER_ED: dict[str, Any] = {**TWO, "regularizer": "ed+consistency", "second_weight": 4.0}
+PI_MODEL: dict[str, Any] = {**COPIES, "regularizer": "consistency", "weight": 30.0}
 CONFIDENT: dict[str, Any] = {**COPIES, "weight": 1.0, "ramp": 0.0}
-CONSISTENCY_WEIGHTS, LOSS_WEIGHTS = {"weight": (10.0, 30.0, 100.0)}, {"weight": (0.3, 1.0, 3.0)}
+CONSISTENCY_WEIGHTS = {"weight": (10.0, 30.0, 100.0)}
 
 
 SHORT = make_recipe(
@@ -334,21 +317,13 @@ SHORT = make_recipe(
     cost="7 s per run on one H200, 1.5 min to tune",
     settings=SETTINGS.change({"labeled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
     study=Relatives(
-        with_ed=(
-            *("ed", "ed-self", "ed-teacher", "mixup+ed-teacher"),
-            *("ed-copies", "ed-copies+ed", "mean-teacher+ed"),
-        )
+        with_ed=(*("ed", "ed-self", "ed-teacher", "mixup+ed-teacher", "ed-copies", "ed-copies+ed", "mean-teacher+ed"),)
     ),
     methods=(
-        Method(
-            "plain",
-            "Plain",
-            {"regularizer": "plain", "weight_decay": 5e-4},
-            tune={"weight_decay": (5e-4, 1e-3, 2e-3)},
-        ),
-        Method("mixup", "Mixup", {"regularizer": "mixup", "alpha": 1.0}, tune=ALPHAS),
-        Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}, tune=ALPHAS),
-        Method("ict", "ICT", ICT, tune={"weight": (10.0, 30.0, 100.0)}),
+        Method("plain", "Plain", PLAIN, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}),
+        Method("mixup", "Mixup", MIXUP, tune=ALPHAS),
+        Method("cutmix", "CutMix", CUTMIX, tune=ALPHAS),
+        Method("ict", "ICT", ICT, tune=CONSISTENCY_WEIGHTS),
         Method("ed", "ED, labels only", {"regularizer": "ed", "weight": 7.0, "epochs": 12}, tune=WEIGHTS),
         Method("ed-self", "ED, own ends", {**UNLABELED, **CURVATURE, "epochs": 4}, tune=WEIGHTS),
         Method("ed-teacher", "ED, ends by a teacher", TEACHER, tune=WEIGHTS),
@@ -357,18 +332,8 @@ SHORT = make_recipe(
         Method("mixup+ed-teacher", "Mixup and ED, ends by a teacher", {**TEACHER, "regularizer": "mixup+ed"}),
         Method("ed-copies", "ED to copies", {**TEACHER, "regularizer": "ed-copies"}, tune=WEIGHTS),
         Method("ed-copies+ed", "ED to copies and between images", {**TWO, "regularizer": "ed-copies+ed"}, tune=WEIGHTS),
-        Method(
-            "mean-teacher+ed",
-            "Mean Teacher and ED",
-            {**TWO, "regularizer": "ed+consistency", "second_weight": 4.0},
-            tune=WEIGHTS,
-        ),
-        Method(
-            "pi-model",
-            "Π-model",
-            {**COPIES, "regularizer": "consistency", "weight": 30.0},
-            tune=CONSISTENCY_WEIGHTS,
-        ),
+        Method("mean-teacher+ed", "Mean Teacher and ED", MEAN_TEACHER_ED, tune=WEIGHTS),
+        Method("pi-model", "Π-model", PI_MODEL, tune=CONSISTENCY_WEIGHTS),
         Method("mean-teacher", "Mean Teacher", MEAN_TEACHER, tune=CONSISTENCY_WEIGHTS),
         Method("uda", "UDA", {**CONFIDENT, "regularizer": "uda"}, tune=LOSS_WEIGHTS),
         Method("fixmatch", "FixMatch", {**CONFIDENT, "regularizer": "fixmatch"}, tune=LOSS_WEIGHTS),

@@ -605,30 +605,6 @@ def search(
     return tuple(point for *_, point in sorted(points, key=lambda each: each[:2]))
 
 
-CIFAR10 = Recipe(
-    name="picking-cifar10",
-    title="Picking the best of several networks without labels, on CIFAR-10 and with corruptions",
-    paper="not in the paper",
-    expects=(
-        "In a trial of 206 networks, changed predictions and disagreement found the best of five with 78 to 99% of the "
-        "possible gain, for ConvNets and transformers alike."
-    ),
-    cost="about 2 s per run on an H200 that 14 runs share by MPS (estimated)",
-    settings=replace(SETTINGS, data="cifar10", limit=6000),
-    run=train,
-    check_data=check_training,
-    study=Picking(),
-    methods=(Method("random", "Random search"),),
-    departs=(
-        "210 networks, with two seeds each, on 6,000 images: 80 ResNet-9s of four widths, 80 small vision transformers "
-        "of three depths and two sizes of patches, 30 MLPs, 20 ResNet-18s of three widths. Observed on 2,000 test "
-        "images and, if there are any, on 2,000 with corruptions."
-    ),
-    seeds=(0, 1),
-    search=search({RESNETS: 80, VITS: 80, ("mlp",): 30, LARGE_RESNETS: 20}),
-)
-
-
 FOREIGN = ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "resnet50_keras", "deit-tiny")
 
 
@@ -670,29 +646,43 @@ def draw_text(draws: Draws, model: str) -> dict[str, Any]:
     }
 
 
-MRPC = Recipe(
-    name="picking-mrpc",
-    title="Picking the best of several fine-tuned text encoders without labels, on MRPC",
-    paper="not in the paper",
-    expects="The measure that was chosen on CIFAR-10 picks as well here.",
-    cost="about 3 s per run on an H200 that 14 runs share by MPS (estimated)",
-    settings=FineTuning(data="mrpc", compile=False, observe=2000),
-    run=train_text,
-    check_data=check_texts,
-    study=Picking(),
-    methods=(Method("random", "Random search"),),
-    departs="40 fine-tunings of all-MiniLM-L6-v2 with one seed, observed on all dev examples.",
-    seeds=(0,),
-    search=search({("all-MiniLM-L6-v2",): 40}, draw_text),
-)
+def make_recipe(name: str, what: str, *, settings: Any, cost: str, departs: str, **options: Any) -> Recipe:
+    """Make a recipe, by default of a random search over classifiers of images, with one seed."""
+    usual = {"run": train, "check_data": check_training, "methods": (Method("random", "Random search"),), "seeds": (0,)}
+    usual["expects"] = "The measure that was chosen on CIFAR-10 picks as well here."
+    own = {"settings": settings, "cost": cost, "departs": departs, "study": Picking(), **usual, **options}
+    return Recipe(name=f"picking-{name}", title=f"Picking the best of {what}", paper="not in the paper", **own)
 
 
+_SHARED = "on an H200 that 14 runs share by MPS (estimated)"
+_TEXT: dict[str, Any] = {
+    "run": train_text,
+    "check_data": check_texts,
+    "cost": f"about 3 s per run {_SHARED}",
+    "departs": "40 fine-tunings of all-MiniLM-L6-v2 with one seed, observed on all dev examples.",
+    "search": search({("all-MiniLM-L6-v2",): 40}, draw_text),
+}
 RECIPES = (
-    CIFAR10,
-    Recipe(
-        name="picking-foreign",
-        title="Picking the best of five ImageNet classifiers of others without labels",
-        paper="not in the paper",
+    make_recipe(
+        "cifar10",
+        "several networks without labels, on CIFAR-10 and with corruptions",
+        expects=(
+            "In a trial of 206 networks, changed predictions and disagreement found the best of five with 78 to 99% of "
+            "the possible gain, for ConvNets and transformers alike."
+        ),
+        cost=f"about 2 s per run {_SHARED}",
+        settings=replace(SETTINGS, data="cifar10", limit=6000),
+        departs=(
+            "210 networks, with two seeds each, on 6,000 images: 80 ResNet-9s of four widths, 80 small vision "
+            "transformers of three depths and two sizes of patches, 30 MLPs, 20 ResNet-18s of three widths. Observed "
+            "on 2,000 test images and, if there are any, on 2,000 with corruptions."
+        ),
+        seeds=(0, 1),
+        search=search({RESNETS: 80, VITS: 80, ("mlp",): 30, LARGE_RESNETS: 20}),
+    ),
+    make_recipe(
+        "foreign",
+        "five ImageNet classifiers of others without labels",
         expects=(
             "Little: four of the five are within a point of each other on these images; DeiT-Tiny is 4 points below."
         ),
@@ -700,62 +690,53 @@ RECIPES = (
         settings=Foreign(),
         run=run_foreign,
         check_data=check_foreign,
-        study=Picking(),
         methods=(Method("given", "As published"),),
         departs=(
             "EfficientNet-Lite 0 to 2, Keras's ResNet-50 and DeiT-Tiny; images whose short side has 256 pixels, 5 of "
             "each class."
         ),
-        seeds=(0,),
         grid={"model": FOREIGN},
     ),
-    replace(
-        CIFAR10,
-        name="picking-mnist",
-        title="Picking the best of several networks without labels, on MNIST",
-        expects="The measure that was chosen on CIFAR-10 picks as well here.",
+    make_recipe(
+        "mnist",
+        "several networks without labels, on MNIST",
         cost="15 min on 2 cores",
         settings=replace(SETTINGS, data="mnist", limit=500, measure_paths=50, precision="float32"),
         departs=(
             "16 ResNet-9s of width 8, 24 small vision transformers and 24 MLPs with one seed, on 500 digits, and "
             "otherwise as on CIFAR-10. The change is a shift: a mirrored digit is another one."
         ),
-        seeds=(0,),
         search=search({("resnet9-8",): 16, ("vit-64x2-7",): 24, ("mlp",): 24}, draw_digits),
     ),
-    replace(
-        CIFAR10,
-        name="picking-pacs",
-        title="Picking the best of several fine-tuned DeiT-Tinys without labels, for paintings, cartoons and sketches",
-        expects="The measure that was chosen on CIFAR-10 picks as well here.",
-        cost="about 5 s per run on an H200 that 14 runs share by MPS (estimated)",
+    make_recipe(
+        "pacs",
+        "several fine-tuned DeiT-Tinys without labels, for paintings, cartoons and sketches",
+        cost=f"about 5 s per run {_SHARED}",
         settings=replace(
             SETTINGS, data="pacs", model="deit-tiny", start_from="probe", pixels=128, observe=1000, measure_paths=60
         ),
         departs="48 fine-tunings of DeiT-Tiny with one seed on 1,336 photos at 128 pixels, observed on 1,000 images of "
         "each other domain and on 334 photos.",
-        seeds=(0,),
         search=search({("deit-tiny",): 48}, draw_finetuning),
     ),
-    replace(
-        CIFAR10,
-        name="picking-tiny-imagenet",
-        title="Picking the best of several networks without labels, on Tiny-ImageNet",
-        expects="The measure that was chosen on CIFAR-10 picks as well here.",
-        cost="about 3 s per run on an H200 that 14 runs share by MPS (estimated)",
+    make_recipe(
+        "tiny-imagenet",
+        "several networks without labels, on Tiny-ImageNet",
+        cost=f"about 3 s per run {_SHARED}",
         settings=replace(SETTINGS, data="tiny-imagenet", limit=10_000, pixels=32),
         departs=(
             "32 ResNet-9s and 16 small vision transformers with one seed, on 10,000 images of 200 classes that are "
             "reduced to 32 pixels, and otherwise as on CIFAR-10."
         ),
-        seeds=(0,),
         search=search({RESNETS[1:]: 32, VITS: 16}),
     ),
-    MRPC,
-    replace(
-        MRPC,
-        name="picking-rte",
-        title="Picking the best of several fine-tuned text encoders without labels, on RTE",
-        settings=FineTuning(data="rte", compile=False, observe=2000),
+    *(
+        make_recipe(
+            task,
+            f"several fine-tuned text encoders without labels, on {task.upper()}",
+            settings=FineTuning(data=task, compile=False, observe=2000),
+            **_TEXT,
+        )
+        for task in ("mrpc", "rte")
     ),
 )

@@ -1,5 +1,6 @@
 """A pool of models: which measure follows the generalization gap?"""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -208,16 +209,11 @@ def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> lis
 
 def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) -> float | None:
     """Return the partial correlation of two quantities given a third; None if a linear fit on it leaves no residual."""
-    residuals = []
-    for each in (values, targets):
-        each, known = (part / (np.abs(part).max() or 1.0) for part in (each, given))  # so that no square overflows
-        each, known = each - each.mean(), known - known.mean()
-        rest = each - known * (known @ each) / (known @ known)
-        size = float(np.linalg.norm(rest))
-        if size <= 1e-9 * float(np.linalg.norm(each)):
-            return None  # only rounding errors are left
-        residuals.append(rest / size)
-    return float(np.clip(residuals[0] @ residuals[1], -1.0, 1.0))
+    scaled = [each / (np.abs(each).max() or 1.0) for each in (values, targets, given)]  # so that no square overflows
+    with np.errstate(invalid="ignore", divide="ignore"):  # of constants
+        (_, both, first), (_, _, second), _ = np.corrcoef(scaled)
+    rest = math.sqrt(max(0.0, 1 - first**2) * max(0.0, 1 - second**2))
+    return float(np.clip((both - first * second) / rest, -1.0, 1.0)) if rest > 1e-7 else None  # not of rounding errors
 
 
 def correlate_given_training(ranking: Ranking, name: str) -> float | None:
