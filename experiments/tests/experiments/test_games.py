@@ -18,10 +18,10 @@ from effdeg_lab.experiments.procgen.games import (
     TRAINING,
     UNSEEN,
     Levels,
+    draw_frames,
     import_backend,
     open_games,
 )
-from effdeg_lab.experiments.procgen.players import draw_frames
 
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
 

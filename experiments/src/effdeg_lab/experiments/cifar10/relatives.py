@@ -317,7 +317,7 @@ SHORT = make_recipe(
     cost="7 s per run on one H200, 1.5 min to tune",
     settings=SETTINGS.change({"labeled": 1000, "batch": 256, "lr": 0.1, "epochs": 18, "evaluate_every": 5}),
     study=Relatives(
-        with_ed=(*("ed", "ed-self", "ed-teacher", "mixup+ed-teacher", "ed-copies", "ed-copies+ed", "mean-teacher+ed"),)
+        with_ed=("ed", "ed-self", "ed-teacher", "mixup+ed-teacher", "ed-copies", "ed-copies+ed", "mean-teacher+ed")
     ),
     methods=(
         Method("plain", "Plain", PLAIN, tune={"weight_decay": (5e-4, 1e-3, 2e-3)}),

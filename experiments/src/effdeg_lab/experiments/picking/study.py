@@ -7,7 +7,7 @@ the best. The five that it picks from are drawn at random, and expectations are 
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
 from itertools import combinations
 from math import comb
@@ -89,17 +89,12 @@ class Pool:
 
     def take(self, kept: Array, name: str | None = None) -> "Pool":
         """Return a part of the pool."""
-        return replace(
-            self,
-            name=name or self.name,
-            accuracy=self.accuracy[kept],
-            predicted=self.predicted[kept],
-            changed=self.changed[kept],
-            correct=self.correct[kept],
-            measures={each: values[kept] for each, values in self.measures.items()},
-            fits=self.fits[kept],
-            columns={each: values[kept] for each, values in self.columns.items()},
-        )
+
+        def cut(values: Any) -> Any:
+            return {key: each[kept] for key, each in values.items()} if isinstance(values, Mapping) else values[kept]
+
+        parts = {each.name: cut(getattr(self, each.name)) for each in fields(self) if each.name != "name"}
+        return replace(self, **parts, name=name or self.name)
 
     @cached_property
     def inconsistency(self) -> Array:

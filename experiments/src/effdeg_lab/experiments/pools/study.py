@@ -315,11 +315,8 @@ def rank_within(
 ) -> Ranking:
     """Rank measures of the gap within strata of models, and correct the best variants of the paper's for the choice.
 
-    Args:
-        models: One row per model.
-        measures: The columns to rank, with a leading minus where larger is better.
-        strata: Columns; only models that agree in all of them are compared. Empty to compare all models.
-        axes: Settings; models that agree in all of them, such as seeds, are resampled together.
+    Only models that agree in all columns of ``strata`` are compared. Those that agree in all ``axes``, such as seeds,
+    are resampled together. Measures have a leading minus where larger is better.
     """
     found = {
         family: next((names for each in patterns if len(names := _match(measures, each)) > 1), None)
