@@ -143,7 +143,9 @@ def ablate(
 
     ``also`` is added to what differs from the paper in all recipes of ViT-Tiny.
     """
-    methods = tuple(Method(*row[:3], Reported(*row[3:]) if row[3:] else None) for row in rows)
+    methods = tuple(
+        Method(method, about, changes, Reported(*paper) if paper else None) for method, about, changes, *paper in rows
+    )
     own = {"methods": methods, "departs": f"{DEPARTS} {also}".rstrip(), **options}
     return make_recipe(name=f"cifar10-{name}", title=title, paper=paper, expects=expects, cost=cost, **own)
 
