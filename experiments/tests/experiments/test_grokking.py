@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from engine_runs import assert_same_end, break_off, carry_out, carry_out_stopped
+from engine_runs import assert_same_end, break_off, carry_out
 from scipy import stats
 from torch.nn.functional import cross_entropy
 from toy_results import invent_run
@@ -98,8 +98,6 @@ def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path):
     with break_off(17):
         carry_out(tmp_path / "killed", settings, train)
     assert_same_end(whole, carry_out(tmp_path / "killed", settings, train))
-    carry_out_stopped(tmp_path / "stopped", settings, 23, train)
-    assert_same_end(whole, carry_out(tmp_path / "stopped", settings, train))
     # How often it is evaluated does not change it.
     rarely = carry_out(tmp_path / "rarely", settings.change({"evaluations": 2, "measure_paths": 2}), train)
     assert all(torch.equal(whole.weights[name], rarely.weights[name]) for name in whole.weights)
