@@ -19,7 +19,7 @@ from effdeg_lab.data.shifts import find_test_set, read_classes
 from effdeg_lab.experiments.pools import clip as clip_pool
 from effdeg_lab.experiments.pools.clip import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
 
-MODELS, SAME, DAMAGED = 10, ("model_4", "model_5"), "model_9"
+MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
 QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}
 pytestmark = pytest.mark.filterwarnings("ignore:for .* of .* model")  # notes on the fit
 
