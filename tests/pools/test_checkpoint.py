@@ -107,7 +107,6 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
         assert row[name] == pytest.approx(alone)
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]  # continued
-    assert not (tmp_path / "pool.predictions.npz").exists()
     for asked in ({"proxies": ["confidence"]}, {"proxies": ["disagreement"]}, {"labeled": train}):
         with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
             measure_pool(model, [tmp_path], data[0], **asked, **FAST)

@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import effdeg
 from tests.models import mlp
@@ -311,6 +311,21 @@ def test_what_differs_is_named(change, message):
         effdeg.compare({"a": one, "b": other})
 
 
+def test_examples_that_differ_on_later_paths_are_found():
+    class Drawn(Dataset):
+        drawn = 0
+
+        def __len__(self):
+            return 30
+
+        def __getitem__(self, index):
+            Drawn.drawn += 1
+            return X[index] + (Drawn.drawn > 300)
+
+    with pytest.raises(ValueError, match=r"differ in examples \(by their fingerprint\)"):
+        effdeg.compare({"a": mlp(), "b": mlp(seed=1)}, Drawn(), **FAST | {"paths": 100})
+
+
 def test_measurements_that_stopped_at_their_tolerance_must_have_run_the_same_paths():
     settings = {"paths": 500, "nodes": 12, "degree": 6}
     stopped, whole = (effdeg.measure(mlp(), X, tolerance=tolerance, **settings) for tolerance in (0.5, None))
@@ -418,6 +433,32 @@ def test_a_function_that_uses_another_number_is_another_output(monkeypatch):
     other = effdeg.measure(mlp(), X, output=scale, **FAST)
     with pytest.raises(ValueError, match=r"They differ in output: scale .* and scale "):
         effdeg.compare({"a": one, "b": other})
+
+
+WEIGHTS = torch.ones(4)
+
+
+def weigh(returned):
+    return scale(returned) * WEIGHTS
+
+
+def make_weighing(weights, helper):
+    return lambda returned: helper(returned) * weights
+
+
+def test_functions_that_refer_to_others_or_to_tensors_are_known_by_these(monkeypatch):
+    def identify(output):
+        return effdeg.measure(mlp(), X, output=output, **FAST).settings.output
+
+    names = {identify(weigh), identify(weigh)}
+    for name, value in {"WEIGHTS": torch.arange(4.0), "SCALE": 3.0, "scale": first}.items():
+        monkeypatch.setitem(globals(), name, value)
+        names.add(identify(weigh))
+    assert len(names) == 4
+    ones = torch.ones(4)
+    assert identify(make_weighing(ones, first)) == identify(make_weighing(ones.clone(), first))
+    others = [make_weighing(2 * ones, first), make_weighing(ones, torch.neg), make_weighing(ones, nn.Linear(4, 4))]
+    assert len({identify(output) for output in (make_weighing(ones, first), *others)}) == 4
 
 
 def test_a_method_is_known_by_its_object():

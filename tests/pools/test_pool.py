@@ -117,7 +117,7 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     elif lost == "damaged":
         kept.write_bytes(predictions[:-30])
     elif lost == "one":
-        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "classes")})
+        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "outputs", "classes")})
     else:
         np.savez(kept, **arrays | {"settings": "{}", "classes": 1 - arrays["classes"]})
     again = ["b"] if lost == "one" else ["a", "b", "c"]
@@ -444,7 +444,7 @@ class Scaled(torch.nn.Module):
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        (torch.tensor(1.0), torch.tensor(3.0), r"returns something else than when a was measured.*confidence was"),
+        (torch.tensor(1.0), torch.tensor(3.0), r"returns something else than when a was measured"),
         (1.0, 1.001, r"the model differs \(other numbers that are no weights"),
     ],
 )
@@ -456,6 +456,36 @@ def test_a_table_of_another_function_is_not_continued(data, tmp_path, one, other
     measure_pool(Scaled(one).eval(), [tmp_path / "a.pt"], data, **settings)
     with pytest.raises(ValueError, match=message):
         measure_pool(Scaled(other), [tmp_path], data, **settings)
+
+
+class Ordered(torch.nn.Module):
+    """A network whose code orders the classes."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.network, self.order = mlp(), order
+
+    def forward(self, x):
+        return self.network(x)[:, self.order]
+
+    def extra_repr(self):
+        return ""
+
+
+def test_a_table_of_another_order_of_classes_is_not_continued(data, tmp_path):
+    for seed, name in enumerate("abc"):
+        torch.save(
+            Ordered([0, 1, 2, 3]).state_dict() | {"network.0.bias": torch.ones(8) * seed}, tmp_path / f"{name}.pt"
+        )
+    settings = {**FAST, "out": tmp_path / "pool.csv"}
+    measure_pool(Ordered([0, 1, 2, 3]), [tmp_path / "b.pt"], data, **settings)
+    table = (tmp_path / "pool.csv").read_bytes()
+    with pytest.raises(ValueError, match=r"something else than when b was measured.*order of its classes"):
+        measure_pool(Ordered([1, 0, 2, 3]), [tmp_path], data, **settings)
+    assert (tmp_path / "pool.csv").read_bytes() == table
+    with pytest.warns(UserWarning, match="rows, but of none of the checkpoints in weights="):
+        measure_pool(Ordered([0, 1, 2, 3]), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Ordered([0, 1, 2, 3]), [tmp_path], data, **settings)
 
 
 def test_a_table_of_other_examples_or_partners_is_not_continued(folder, tmp_path):

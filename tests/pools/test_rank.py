@@ -231,6 +231,20 @@ def test_a_gap_that_is_not_the_difference_of_the_accuracies_is_pointed_out():
     assert other == "note: gap is not train_accuracy − test_accuracy; it is ranked as it is."
 
 
+def test_settings_that_differ_by_rounding_are_one():
+    noise = np.random.default_rng(0).standard_normal((2, 12))
+    table = {"gap": noise[0], "m": noise[1], "lr": [0.3, 3 * 0.1, 0.1] * 4}
+    strata = rank(table, measures=["m"], strata=["lr"], resamples=100).strata
+    assert {name: len(inside.pool) for name, inside in strata.items()} == {"0.3": 8}
+    assert rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).pool.levels["lr"] == [0.1, 0.3]
+
+
+@pytest.mark.parametrize(("target", "noted"), [("test_acc", True), ("acc@1", True), ("f1", True), ("facc_loss", False)])
+def test_a_target_for_which_larger_is_better_is_noted(target, noted):
+    table = {target: [0.9, 0.8, 0.7, 0.75], "degree": [0.1, 0.2, 0.4, 0.3]}
+    assert ("count as worse" in str(rank(table, target=target, resamples=100))) == noted
+
+
 def test_rows_that_summarize_others_are_pointed_out():
     table = {"model": ["a", "b", "c", "Mean"], "degree": [1, 2, 3, 2], "gap": [1, 3, 2, 2]}
     assert "note: Mean counts as any other model." in rank(table, resamples=100).warnings()

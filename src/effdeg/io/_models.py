@@ -1,5 +1,6 @@
 """Models from code, from Hugging Face folders, and from exported programs."""
 
+import copy
 import inspect
 import logging
 import re
@@ -61,6 +62,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     if weights is not None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
+        model = _copy(model, source)
         load_weights(model, Path(weights))
     return model
 
@@ -134,6 +136,20 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     if shapes:
         problems.append(f"{len(shapes)} shapes differ ({'; '.join(list(shapes.values())[:3])})")
     return ", ".join(problems)
+
+
+def _copy(model: nn.Module, source: str) -> nn.Module:
+    """Copy a model before it gets weights: the same code may return the same object for others."""
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        if (another := _load_code(source)) is not model:
+            assert isinstance(another, nn.Module)
+            return another
+        raise ValueError(
+            f"{source} is a single model, which is copied before it gets weights, but cannot be: {error} Give a "
+            "function that makes a new one."
+        ) from error
 
 
 def _load_code(source: str) -> Model:

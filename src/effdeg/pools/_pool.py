@@ -21,10 +21,13 @@ from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text, list_numbers
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, RowSettings
 from effdeg.pools._files import File, name_checkpoints
+from effdeg.pools._identity import LabeledExamples, hash_text, list_numbers
 from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
+
+_CHECKED = 16  # checkpoints of a table that is continued
 
 
 def measure_pool(
@@ -69,9 +72,11 @@ def measure_pool(
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
     call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
-    so a changed file is measured again, and two files with the same weights only once. A checkpoint that cannot
-    be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all checkpoints
-    that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
+    so a changed file is measured again, and two files with the same weights only once. If the model's code has changed
+    in between, so that it returns something else for a checkpoint of the table, this is not continued. A checkpoint
+    that cannot be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all
+    checkpoints that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious
+    accuracies.
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
@@ -172,9 +177,7 @@ def measure_pool(
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
         _drop_changed(table, names)
-        if known := next((digest for digest in names if table.has(digest)), None):
-            load_weights(loaded, files[names[known][0]])
-            measurer.check_model(next(iter(table.find(known).values())))
+        _check_model(table, names, files, measurer)
         _reuse_rows(table, names, files)
         missing = {digest: same for digest, same in names.items() if not table.has(digest)}
         sources = {same[0]: files[same[0]].absolute() for same in missing.values()}
@@ -267,6 +270,22 @@ def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
     for name in changed:
         table.drop(name)
+
+
+def _check_model(
+    table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
+) -> None:
+    """Raise if the model is not the one that some rows of the table were measured with."""
+    known = [digest for digest in names if table.has(digest)]
+    for digest in known[:: -(-len(known) // _CHECKED) or 1]:
+        load_weights(measurer.model, files[names[digest][0]])
+        measurer.check_model(next(iter(table.find(digest))), table.read_outputs(digest))
+    if not known and any(row["sha256"] not in names for row in table.rows.values()):
+        warnings.warn(
+            f"{table.file} has rows, but of none of the checkpoints in weights=, so nothing shows whether the model's "
+            "code is still that of these rows. Give one of their checkpoints, too.",
+            stacklevel=3,
+        )
 
 
 def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:

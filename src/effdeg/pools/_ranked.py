@@ -1,5 +1,6 @@
 """A pool of models: the columns of a table with their roles, checked and ready to be ranked."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -231,6 +232,7 @@ class Pool:
                 if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
                     _check_numbers("column", name, table)
             raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by.")
+        table = round_settings(table, settings)
         groups = find_duplicates(table, [gap, *sources.values()], list(settings), model)
         duplicates = [table.index[rows].tolist() for rows in groups]
         table = table.iloc[np.setdiff1d(np.arange(len(table)), [row for rows in groups for row in rows[1:]])]
@@ -334,12 +336,24 @@ def _read_rows(table: "DataFrame", names: Sequence[str]) -> list[tuple[object, .
 
 def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
     """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for row, cells in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
         # Whole numbers are read from a file as floats.
         texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
-        groups.setdefault(", ".join(texts), []).append(row)
-    return {name: np.array(rows, dtype=np.int64) for name, rows in groups.items()}
+        groups.setdefault(tuple(texts), []).append(row)
+    joined = Counter(", ".join(cells) for cells in groups)
+    return {
+        ", ".join(cells if joined[", ".join(cells)] == 1 else map(repr, cells)): np.array(rows, dtype=np.int64)
+        for cells, rows in groups.items()
+    }
+
+
+def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
+    """Return a table in which numbers that are equal up to rounding are equal, such as 0.3 and 3 * 0.1."""
+    rounded = {
+        name: table[name].map(lambda cell: float(f"{cell:.12g}")) for name in names if table[name].dtype == float
+    }
+    return table.assign(**rounded)
 
 
 def _find_unfit(
@@ -485,7 +499,10 @@ def _check_gaps(gaps: "Series[Any]", target: str) -> None:
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if gaps.nunique() == 1:
-        raise ValueError(f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.")
+        advice = " Were all accuracies measured on the same examples?" if target == "gap" and not gaps.any() else ""
+        raise ValueError(
+            f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.{advice}"
+        )
 
 
 def _check_filled(kind: str, name: str, table: "DataFrame") -> None:

@@ -1,13 +1,14 @@
 """The result of ranking a pool of models: scores of measures, tables of them, and tests between two measures."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, pluralize, suggest
+from effdeg._utils.checks import check_choice, pluralize, shorten, suggest
 from effdeg._utils.tables import align_columns, make_frame, render_tables
 from effdeg.pools._ranked import FEW_CLUSTERS, FITS, FITTED, MIN_RESAMPLED, TESTED, Pool, join
 from effdeg.pools._reading import Array, is_numeric
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
+_LARGER_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "score", "f", "precision", "recall", "reward", "return", "top"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 
@@ -326,6 +328,7 @@ def _list_notes(ranking: Ranking) -> Iterator[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
     yield from _describe_duplicates(pool.duplicates)
+    yield from _describe_twins(pool)
     if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
         yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
     yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
@@ -360,6 +363,15 @@ def _describe_duplicates(groups: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"{'; '.join(described)}: counted once"
 
 
+def _describe_twins(pool: Pool) -> Iterator[str]:
+    """Describe models of different names that agree in every number, as one that was measured twice does."""
+    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
+    groups = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
+    alike = [join([str(name) for name in rows]) for rows in groups.groups.values()] if numbers else []
+    if alike:
+        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
+
+
 def _describe_undefined(pool: Pool, known: Collection[str] = ()) -> list[str]:
     return [f"{name} is {reason}" for name, reason in pool.undefined.items() if name not in known]
 
@@ -368,10 +380,10 @@ def _describe_target(pool: Pool) -> Iterator[str]:
     target, table = pool.target, pool.table
     if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
         yield from _describe_other_gap(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
-    elif "accuracy" in target and not target.startswith("-"):
+    elif not target.startswith("-") and _LARGER_IS_BETTER & {*re.split(r"[^a-z]+", target.lower())}:
         yield (
-            f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use "
-            f"target='-{target}'"
+            f"larger values of {target} count as worse, as those of a gap do, so τ > 0 is for measures that rise with "
+            f"it: if larger is better, use target='-{target}'"
         )
 
 
