@@ -142,20 +142,6 @@ def test_without_matplotlib_the_table_is_printed_all_the_same(run, table, tmp_pa
     assert "pip install 'effdeg[plots]'" in err.replace("\n", " ")
 
 
-def test_level_model_and_clusters(run, table):
-    code, out, _ = run(table, *BY, *FAST, "--level", "0.8", "--cluster", "lr", "--cluster", "batch", "--json")
-    assert code == 0
-    record = json.loads(out)
-    expected = rank(TABLE, hyperparameters=list(AXES), clusters=["lr", "batch"], level=0.8, resamples=100)
-    assert record["scores"] == json.loads(json.dumps(expected.to_dict()["scores"]))
-    assert (record["level"], record["clusters"]) == (0.8, 9)
-    code, out, err = run(table, *FAST, "--model", "batch", "--by", "batch")
-    assert code == 2
-    assert "'batch' is given as a hyperparameter and as the model column" in err.replace("\n", " ")
-    out = run(table, *FAST, "--model", "constant", "--no-plot")[1]
-    assert "constant" not in out
-
-
 def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     arguments = ["--within", "lr", "--by", "batch", "--by", "decay", "--variants", "noise=noise*", *FAST]
     code, out, _ = run(table, *arguments)

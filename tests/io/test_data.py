@@ -1,7 +1,5 @@
 import io
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -386,20 +384,6 @@ def test_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "some.npz", a=X, b=X)
     with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
         load(tmp_path / "some.npz", key="c")
-
-
-def test_real_cifar10():
-    root = os.environ.get("EFFDEG_DATA")
-    file = Path(root or "") / "cifar10" / "test-00000-of-00001.parquet"
-    if root is None or not file.is_file():
-        pytest.skip("needs CIFAR-10 as the hub stores it: set EFFDEG_DATA to a folder with cifar10/*.parquet")
-    data = load(file)
-    assert len(data) == 10_000
-    assert data[0].shape == (3, 32, 32)
-    torch.manual_seed(0)
-    measured = effdeg.measure(networks.colors(), data, paths=20, nodes=16, degree=8)
-    assert measured.value > 0
-    assert measured.residual < 0.01
 
 
 def test_labels_next_to_the_examples(tmp_path):

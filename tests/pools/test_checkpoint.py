@@ -112,17 +112,6 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
             measure_pool(model, [tmp_path], data[0], **asked, **FAST)
 
 
-def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):
-    calls = []
-    traced = effdeg.trace
-    monkeypatch.setattr(
-        "effdeg.pools._checkpoint.trace", lambda *given, **more: calls.append(1) or traced(*given, **more)
-    )
-    monkeypatch.setattr("effdeg.proxies._along_paths._run_along_paths", lambda *_: pytest.fail("it runs once more"))
-    measure_pool(mlp(), [folder / "a.pt"], data[0], components=[1, 2], proxies=["total_variation"], **FAST)
-    assert len(calls) == 2, "one of them for the trial"
-
-
 class _Images(Dataset):
     """Examples that are made when they are read, as images are."""
 
@@ -186,12 +175,6 @@ def test_examples_that_are_drawn_leave_the_random_state_alone(folder, by_loader)
     assert measure_pool(model, [folder], data, out=folder / "pool.csv", **FAST) == rows  # not refused
     assert measure_pool(model, [folder], data, **FAST) == rows
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_without_labels_there_is_no_accuracy(folder, data, train):
-    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=train, **FAST)
-    assert "train_accuracy" in row
-    assert not {"test_accuracy", "gap"} & set(row)
 
 
 def test_the_model_is_run_in_evaluation_mode_and_left_as_it_was(folder, data):

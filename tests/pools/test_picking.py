@@ -430,13 +430,6 @@ def test_the_figure_has_a_bar_for_each_model(choice):
     assert [bar.get_width() for bar in figure.axes[1].patches] == list(choice.probabilities.values())
 
 
-def test_long_names_and_dollars_leave_room_for_the_bars(models, tmp_path):
-    odd = dict(zip(["$m_0^$", "x" * 120, "m2"], models.values(), strict=False))
-    figure = effdeg.pick(odd, X, change=changes.mirror).plot()
-    figure.savefig(tmp_path / "odd.png")
-    assert all(axes.get_position().width > 0.15 for axes in figure.axes)
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -473,18 +466,6 @@ def test_an_error_names_the_model(models):
     with pytest.raises(RuntimeError) as caught:
         effdeg.pick({"good": models["m0"], "bad": mlp()}, X)
     assert any("'bad'" in note for note in caught.value.__notes__)
-
-
-def test_the_training_accuracy_of_a_model_is_measured_once(models):
-    counts, labels = dict.fromkeys(models, 0), classify(models["m0"], X)
-    for name, model in models.items():
-
-        def count(_, given, name=name):
-            counts[name] += len(given[0])
-
-        model.register_forward_pre_hook(count)
-    effdeg.pick(models, X, train=(X, labels))
-    assert counts["m0"] - counts["m1"] < len(X)
 
 
 def test_models_that_return_features_first_are_told(models):

@@ -14,7 +14,7 @@ import effdeg
 from effdeg import measure_pool, pools
 from effdeg.measuring import IllConditionedFit
 from effdeg.pools import _checkpoint
-from effdeg.pools._files import name_checkpoints
+from effdeg.pools._pool import name_checkpoints
 from tests.models import mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
@@ -278,8 +278,8 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
         ({"model": "nets:mlp"}, TypeError, "Names of models are for the command line"),
         ({"model": torch.tanh}, TypeError, "checkpoints are loaded into an nn.Module"),
         ({"data": (torch.ones(40, 6).byte(), torch.arange(40) % 4)}, TypeError, r"hold integers \(torch.uint8\)"),
-        ({"out": "pool.parquet"}, ValueError, r"out='pool\.parquet' must end in \.csv"),
-        ({"out": "/proc/pool.csv"}, ValueError, r"out='/proc/pool\.csv': no file can be written into /proc"),
+        ({"out": "pool.parquet"}, ValueError, r"out= pool\.parquet: expected a file that ends in \.csv"),
+        ({"out": "/proc/pool.csv"}, ValueError, "out=: no file can be written into /proc"),
         ({"out": "no/such/pool.csv"}, ValueError, "the folder no/such does not exist"),
         ({"device": "cuda:99"}, ValueError, "was asked for, but torch finds"),
         ({"partners": torch.zeros(40, 6)}, TypeError, "A second data set is for effdeg.measure"),
@@ -468,15 +468,11 @@ class Ordered(torch.nn.Module):
     def forward(self, x):
         return self.network(x)[:, self.order]
 
-    def extra_repr(self):
-        return ""
-
 
 def test_a_table_of_another_order_of_classes_is_not_continued(data, tmp_path):
     for seed, name in enumerate("abc"):
-        torch.save(
-            Ordered([0, 1, 2, 3]).state_dict() | {"network.0.bias": torch.ones(8) * seed}, tmp_path / f"{name}.pt"
-        )
+        state = {f"network.{key}": value for key, value in mlp(seed=seed).state_dict().items()}
+        torch.save(state, tmp_path / f"{name}.pt")
     settings = {**FAST, "out": tmp_path / "pool.csv"}
     measure_pool(Ordered([0, 1, 2, 3]), [tmp_path / "b.pt"], data, **settings)
     table = (tmp_path / "pool.csv").read_bytes()

@@ -88,7 +88,7 @@ def compare(
 
 def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
-    from effdeg.pools._files import list_files
+    from effdeg.pools._pool import list_files
 
     names = full = models
     if len(models) == 1:

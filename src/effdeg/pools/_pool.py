@@ -2,9 +2,12 @@
 
 import copy
 import math
+import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +19,19 @@ from effdeg._adapters.inference import check_runnable
 from effdeg._adapters.paths import Sampling
 from effdeg._adapters.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize, shorten
-from effdeg._utils.files import check_writable, checksum, list_weights
+from effdeg._utils.files import check_target, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
 from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, RowSettings
-from effdeg.pools._files import File, name_checkpoints
 from effdeg.pools._identity import LabeledExamples, hash_text, list_numbers
 from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
 
 _CHECKED = 16  # checkpoints of a table that is continued
+_SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
+File = str | os.PathLike[str]
 
 
 def measure_pool(
@@ -139,7 +143,8 @@ def measure_pool(
         >>> print(*list(rows[0])[5:-1])
         total_variation decision_regions confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
-    files, target = name_checkpoints(weights), _check_target(out)
+    files, target = name_checkpoints(weights), None if out is None else Path(out)
+    check_target("out=", target, {".csv"})
     settings = RowSettings(
         paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners),
         degree=degree,
@@ -187,29 +192,12 @@ def measure_pool(
         table.write()  # rows may have been deleted, which others disagreed with
     if not files.keys() & table.rows.keys():
         raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
-    said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
-    for note in _summarize({name: [note for note in every if note not in said] for name, every in notes.items()}):
-        warnings.warn(note, stacklevel=2)
     rows = PoolRows(table.rows[name] for name in files if name in table.rows)
-    if "gap" in columns and _seem_swapped(
-        [row["gap"] for row in rows], min(len(measurer.data), len(measurer.train or ()))
-    ):
-        warnings.warn(
-            "every model is better on data= than on train=, which it was trained on: are the two swapped?", stacklevel=2
-        )
+    said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
+    new = {name: [note for note in every if note not in said] for name, every in notes.items()}
+    for note in (*_summarize(new), *_note_swapped(rows, measurer)):
+        warnings.warn(note, stacklevel=2)
     return rows
-
-
-def _check_target(out: File | None) -> Path | None:
-    if out is None:
-        return None
-    option, file = f"out={str(out)!r}", Path(out)
-    if file.suffix != ".csv":
-        raise ValueError(f"{option} must end in .csv.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"{option}: the folder {file.parent} does not exist.")
-    check_writable(option, file.absolute().parent)
-    return file
 
 
 def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
@@ -333,7 +321,63 @@ def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"for {len(models)} of {pluralize(len(notes), 'model')}{some}: {note.replace('%', most)}"
 
 
-def _seem_swapped(gaps: Sequence[float], least: int) -> bool:
-    """Return whether all test accuracies are above the training accuracies, by more than they vary with examples."""
-    margin = 1 / math.sqrt(least)  # two standard errors of an accuracy, at most
-    return max(gaps) < 0 and sum(gaps) / len(gaps) < -margin
+def _note_swapped(rows: PoolRows, measurer: CheckpointMeasurer) -> Iterator[str]:
+    """Return a note if all test accuracies are above the training accuracies, by more than they vary with examples."""
+    gaps = [row["gap"] for row in rows if "gap" in row]
+    margin = 1 / math.sqrt(min(len(measurer.data), len(measurer.train or [0])))  # two standard errors, at most
+    if gaps and max(gaps) < 0 and sum(gaps) / len(gaps) < -margin:
+        yield "every model is better on data= than on train=, which it was trained on: are the two swapped?"
+
+
+def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, Path]:
+    """Return the files of checkpoints by name; without given names, by the shortest that differ."""
+    if isinstance(weights, str | os.PathLike):
+        weights = [weights]
+    if isinstance(weights, Mapping):
+        named = {str(name): _to_path(file) for name, file in weights.items()}
+    else:
+        files = list(dict.fromkeys(file for path in weights for file in list_files(_to_path(path))))
+        names = [file.name if file.is_dir() else file.stem for file in files]
+        counts = Counter(names)
+        named = {name if counts[name] == 1 else str(file): file for name, file in zip(names, files, strict=True)}
+    if not named:
+        raise ValueError("weights= names no checkpoints.")
+    for name, file in named.items():
+        if file.is_symlink() and not file.exists():
+            continue  # left out with a warning, as one that cannot be read
+        if not file.exists():
+            pattern = " Patterns are not expanded." if has_magic(str(file)) else ""
+            raise FileNotFoundError(
+                f"{name}: {file} does not exist.{pattern} weights= takes checkpoints ({', '.join(sorted(_SUFFIXES))}, "
+                "Hugging Face model folders), and folders of them."
+            )
+        if not (file.is_file() or _is_model_folder(file)):
+            raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
+    return named
+
+
+def _to_path(file: object) -> Path:
+    if not isinstance(file, str | os.PathLike):
+        raise TypeError(
+            f"weights= holds a {type(file).__name__}; expected names of files. Save weights with "
+            "torch.save(model.state_dict(), file)."
+        )
+    return Path(file)
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the checkpoints in a folder, or the path itself if it is one."""
+    if not path.is_dir() or _is_model_folder(path):
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
+    if not found:
+        within = sorted(str(file) for file in path.glob("*/*") if file.suffix in _SUFFIXES)
+        hint = f" Folders in it are not searched: name their files, such as {within[0]}." if within else ""
+        raise ValueError(
+            f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).{hint}"
+        )
+    return found
+
+
+def _is_model_folder(path: Path) -> bool:
+    return (path / "config.json").is_file() and bool(list_weights(path))
