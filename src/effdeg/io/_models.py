@@ -117,7 +117,6 @@ def _drop_prefix(state: dict[str, Any], own: Set[str], file: Path) -> None:
 
 
 def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
-    """Describe why ``load_state_dict`` refuses weights, in one sentence."""
     own = model.state_dict()
     shapes = {
         name: f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the model"
@@ -168,7 +167,6 @@ def _load_code(source: str) -> Model:
 
 
 def _check_factory(source: str, factory: Any) -> None:
-    """Raise if something cannot be called without arguments."""
     required: list[str] = []
     with suppress(ValueError):  # some builtins have no signature
         parameters = inspect.signature(factory).parameters.values()

@@ -154,7 +154,6 @@ class CheckpointMeasurer:
             )
 
     def _run_few(self) -> Tensor:
-        """Return outputs at a few examples, in a row."""
         with self._open(self.data, examples=_KNOWN_BY) as evaluator:
             return evaluator.outputs().float().flatten()[:_KEPT_OUTPUTS]
 
@@ -187,7 +186,6 @@ class CheckpointMeasurer:
         return row | {NOTES: notes}
 
     def _measure_along_paths(self) -> tuple[dict[str, float], list[Measurement]]:
-        """Return measures along the paths, and the fits of the probabilities."""
         paths, degree = self.settings.paths, self.settings.degree
         running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
         row: dict[str, float] = {}
@@ -261,7 +259,6 @@ class CheckpointMeasurer:
         return row | ({"gap": row["train_accuracy"] - row["test_accuracy"]} if len(row) == 2 else {})
 
     def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:
-        """Return what is suspicious about accuracies."""
         advice = f"far below that of guessing, 1 in {classes}: are the labels in the order of the model's outputs?"
         counts = {"train_accuracy": len(self.train or ()), "test_accuracy": len(self.data)}
         return [
@@ -287,7 +284,6 @@ class CheckpointMeasurer:
 
 
 def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
-    """Return the means over paths of what compares the probabilities of neighboring nodes."""
     starts = range(0, len(traced.pairs), _COMPARED_AT_ONCE)
     parts = (traced.values("softmax", slice(start, start + _COMPARED_AT_ONCE)) for start in starts)
     found = [compare_neighbors(part.view(*part.shape[:2], -1, classes)) for part in parts]
@@ -310,7 +306,6 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
-    """Count the examples whose largest output is that of their class."""
     if outputs.dim() != 2:
         raise ValueError(
             f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."

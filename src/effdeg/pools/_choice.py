@@ -298,7 +298,6 @@ def _note_labels(labels: Tensor | None, wrong: Tensor | None, classes: int) -> I
 def _find_notes(
     observations: Mapping[str, Observation], predicted: Tensor, parts: Mapping[str, Tensor]
 ) -> Iterator[str]:
-    """Return what limits the trust in scores."""
     names, observed = list(observations), list(observations.values())
     inconsistency, disagreement = (part.mean(0) for part in parts.values())
     if not bool(inconsistency.any()):
@@ -360,6 +359,5 @@ def _list(names: list[str]) -> str:
 
 
 def _kendall(one: Tensor, other: Tensor) -> float:
-    """Return the share of pairs in the same order less that of pairs in the opposite one."""
     signs = [torch.sign(each[:, None] - each[None, :]) for each in (one, other)]
     return float((signs[0] * signs[1]).mean())

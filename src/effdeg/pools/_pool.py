@@ -207,13 +207,11 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
 
 
 def _name_precision(model: nn.Module) -> str | None:
-    """Return the precision of a model's weights, to which those of checkpoints are rounded."""
     floating = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
     return next((str(dtype).removeprefix("torch.") for dtype in floating), None)
 
 
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
-    """Describe what all rows of a table must have in common."""
     seed, model = measurer.settings.paths.seed, measurer.model
     data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
@@ -252,7 +250,6 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
 
 
 def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
-    """Drop the rows of checkpoints whose weights have changed."""
     changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
     if changed:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
@@ -277,7 +274,6 @@ def _check_model(
 
 
 def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:
-    """Add the rows of checkpoints whose weights have been measured under another name."""
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
         known = table.find(digest)

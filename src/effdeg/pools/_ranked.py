@@ -279,7 +279,6 @@ def format_cell(value: Any) -> str:
 
 
 def _find_column(name: str, table: "DataFrame") -> str:
-    """Return the column of a name that may have a leading minus."""
     return name if name in table else name[1:]
 
 
@@ -445,7 +444,6 @@ def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
 
 
 def _find_text(column: "Series[Any]") -> int | None:
-    """Return the first row that does not hold a number, or None."""
     if is_numeric(column):
         return None
     wrong = [row for row, cell in enumerate(column) if cell is not None and type(cell) not in {int, float}]
@@ -454,7 +452,6 @@ def _find_text(column: "Series[Any]") -> int | None:
 
 
 def _describe_content(column: "Series[Any]") -> str:
-    """Describe what a column holds that cannot be ranked."""
     if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
         return "True and False"
     row = _find_text(column)
@@ -494,7 +491,6 @@ def _find_below(table: "DataFrame", fit: float) -> NDArray[np.bool_]:
 
 
 def _check_gaps(gaps: "Series[Any]", target: str) -> None:
-    """Raise unless all gaps are finite and some differ."""
     if missing := gaps.index[~np.isfinite(gaps)].tolist():
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")

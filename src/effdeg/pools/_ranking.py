@@ -625,7 +625,6 @@ def _describe_neighbors(ranking: Ranking) -> Iterator[str]:
 
 
 def _describe_few(ranking: Ranking) -> Iterator[str]:
-    """Describe where there are few models or configurations to resample."""
     pool, count = ranking.pool, ranking.pool.cluster_count
     rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
     for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):

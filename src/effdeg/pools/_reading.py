@@ -129,7 +129,6 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
 
 
 def _parse(texts: list[str]) -> list[Any]:
-    """Return a column as numbers if every cell is one or is missing, as strings otherwise."""
     try:
         return [None if text.lower() in _MISSING else _parse_number(text) for text in texts]
     except ValueError:
