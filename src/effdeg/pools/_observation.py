@@ -30,7 +30,7 @@ from effdeg.measuring._estimator import summarize
 from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._identity import LabeledExamples, agree, hash_parts, hash_text, hash_weights, list_numbers
 from effdeg.proxies._along_paths import compare_neighbors
-from effdeg.proxies._evaluator import Evaluator
+from effdeg.proxies._evaluator import Evaluator, NotApplicable
 from effdeg.proxies._predictions import predict_classes, score_cot, score_energy, score_mano, score_nuclear_norm
 
 NODES = 4
@@ -197,8 +197,8 @@ class Observer:
         }
         of_all = {
             "nuclear_norm": score_nuclear_norm(probabilities),
-            "mano": score_mano(logits) if classes > 2 else None,  # two classes have none
-            "energy": score_energy(logits),
+            "mano": _score_if_applicable(score_mano, logits),
+            "energy": _score_if_applicable(score_energy, logits),
             "cot": score_cot(probabilities),
             "train_accuracy": None if self.train is None else self._measure_accuracy(model, classes),
         }
@@ -243,6 +243,13 @@ class Observer:
                 labels = read_class_ids(evaluator.labels, "the labels of train=")
                 check_range(labels, "the labels of train=", classes)
                 yield evaluator, labels
+
+
+def _score_if_applicable(score: Callable[[Tensor], float], logits: Tensor) -> float | None:
+    try:
+        return score(logits)
+    except NotApplicable:  # two classes, or log-probabilities
+        return None
 
 
 def are_tokens(inputs: Tree) -> bool:
