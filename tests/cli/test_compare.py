@@ -107,12 +107,3 @@ def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights
     assert code != 0
     assert "--proxy margin@10: --data" in err
     assert "holds no labels. Give a .npz" in re.sub(r"\s+", " ", err)
-
-
-def test_nothing_is_cut_off_where_there_is_little_room(run, data, weights):
-    given = [argument for file in weights for argument in ("--weights", file)]
-    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence", width=60)
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 60
-    assert re.search(r"^ +\([\d.]+…[\d.]+\)  \([\d.]+…[\d.]+\)$", out, re.M)  # whole intervals, below their numbers
-    assert all(word in out for word in ("scale1 ", "scale4 ", "scale8 ", "significant", "confidence", "yes"))

@@ -155,7 +155,7 @@ class CheckpointMeasurer:
 
     def _run_few(self) -> Tensor:
         with self._open(self.data, examples=_KNOWN_BY) as evaluator:
-            return evaluator.outputs().float().flatten()[:_KEPT_OUTPUTS]
+            return evaluator.outputs().flatten()[:_KEPT_OUTPUTS]
 
     def describe_partners(self) -> dict[str, Any] | None:
         """Return what identifies the functions of partners: their names, and a hash of some changed copies."""

@@ -18,7 +18,6 @@ from effdeg.measuring._path_runner import hash_examples
 HASHED = 64  # examples at a time
 _IDENTIFYING = 2000  # examples that identify a data set that is not in memory
 _SAME = 0.01  # outputs that differ by more than this share of their range are not those of the same function
-_ROUNDING = 1e-5  # relative to the largest output
 
 
 def hash_text(text: str) -> str:
@@ -48,8 +47,9 @@ def agree(kept: Tensor, now: Tensor) -> bool:
     """Return whether outputs at the same examples are those of the same function, up to rounding."""
     if kept.shape != now.shape:
         return False
+    rounding = max(1e-5, 2 * torch.finfo(now.dtype).eps)  # relative to the largest output
     kept, now = kept.double(), now.double()
-    limit = _SAME * (kept.max() - kept.min()) + _ROUNDING * kept.abs().max()
+    limit = _SAME * (kept.max() - kept.min()) + rounding * kept.abs().max()
     return bool((now - kept).abs().max() <= limit)
 
 

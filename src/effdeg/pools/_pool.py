@@ -70,17 +70,13 @@ def measure_pool(
     :func:`effdeg.pools.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
-    classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
-    (2022) compare runs that differ in their seed alone; in a pool of different settings it is the distance from the
-    consensus of the pool.
+    classes, averaged over the others (NaN if there are none). It changes as checkpoints are added.
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
-    call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
-    so a changed file is measured again, and two files with the same weights only once. If the model's code has changed
-    in between, so that it returns something else for a checkpoint of the table, this is not continued. A checkpoint
-    that cannot be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all
-    checkpoints that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious
-    accuracies.
+    call with the same settings measures only what is missing, by the SHA-256 of the checkpoints. It raises if the model
+    no longer returns what it did for a checkpoint of the table, because its code has changed. A checkpoint that cannot
+    be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all checkpoints
+    that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
@@ -123,8 +119,8 @@ def measure_pool(
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
-            holds the examples of ``data``, two checkpoints have the same name, ``out`` holds rows with other settings
-            or is being written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
+            holds the examples of ``data``, ``out`` holds rows with other settings or of another model or is being
+            written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.

@@ -336,10 +336,8 @@ def rank(
     Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
     ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
     meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
-    The partial correlation given the stratum would weight strata by their variance instead, so the one on the largest
-    scale would decide; and the mean of Fisher's z = atanh r is infinite as soon as one r_s is 1, as in
-    resamples of small strata. Models are resampled within strata. The interval of r̄ is Fisher's, with the standard
-    error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
+    Models are resampled within strata. The interval of r̄ is Fisher's, with the standard error of z by the delta method:
+    √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
 
     **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates better than
     it should: the maximum of many estimates is too high. ``variants`` names such families, and ``Ranking.best``

@@ -125,7 +125,7 @@ class PoolTable:
         if OUTPUTS in measures:  # not a copy of another row
             classes = numbers.get(DISAGREEMENT)
             small = None if classes is None else classes.numpy().astype(np.min_scalar_type(int(classes.max())))
-            self._known[checksum] = _Known(measures[WEIGHTS], measures[OUTPUTS].numpy(), small)
+            self._known[checksum] = _Known(measures[WEIGHTS], measures[OUTPUTS].float().numpy(), small)
             self._write_known()
         for name in names:
             self._keep_added(name)
