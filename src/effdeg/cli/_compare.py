@@ -23,10 +23,7 @@ _LABEL_FREE = "confidence, entropy, nuclear_norm or disagreement"
 
 @o.unbundle
 def compare(
-    models: Annotated[
-        list[str],
-        o.argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
-    ],
+    models: o.Models,
     data: o.Data,
     *,
     weights: Annotated[

@@ -194,7 +194,8 @@ def _check_labels(labels: Tensor, examples: Examples, read_item: ItemReader, see
             ids = read_class_ids(held, "the labels of data=")
         except (TypeError, ValueError):  # none, or other labels than classes
             return
-        differing += (start + (ids != part[: len(ids)]).nonzero().flatten()).tolist()
+        known = ids >= 0  # -1 and -100 are no labels
+        differing += (start + (known & (ids != part)).nonzero().flatten()).tolist()
     if differing:
         raise ValueError(
             f"labels= differ from the labels in data= for {len(differing)} of {pluralize(len(labels), 'example')}, "

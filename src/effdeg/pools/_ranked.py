@@ -25,8 +25,6 @@ FITS = 0.99
 """The training accuracy from which on a model counts as one that fits, unless another is given."""
 CHECKSUM = "sha256"
 """The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
-_EXAMPLES = ("_test", "_random_pixels")
-"""What may follow the name of a measure: on which examples it was measured."""
 # The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
 MIN_STRATUM = 5
 # Half of the resamples of two configurations are copies of one of them.
@@ -174,14 +172,16 @@ class Pool:
         """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         inside = self.table.iloc[self.strata[stratum]]
         inside = inside.assign(**{name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters})
-        noted: dict[str, Any] = {
-            "left_out": {},
-            "guessed": (),
-            "duplicates": (),
-            "below_fit": (),
-            "left_out_strata": {},
-        }
-        return replace(self, table=inside, stratum=stratum, **noted)
+        return replace(
+            self,
+            table=inside,
+            stratum=stratum,
+            left_out={},
+            guessed=(),
+            duplicates=(),
+            below_fit=(),
+            left_out_strata={},
+        )
 
     def _explain_undefined(self, values: Array) -> str | None:
         if missing := [name for name, value in zip(self.names, values, strict=True) if not np.isfinite(value)]:
@@ -300,10 +300,7 @@ def _choose_measures(
 
 def _find_family(column: str) -> str:
     """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
-    family = column.partition("@")[0]
-    for suffix in _EXAMPLES:
-        family = family.removesuffix(suffix)
-    return family
+    return column.partition("@")[0].removesuffix("_test").removesuffix("_random_pixels")
 
 
 def find_duplicates(
