@@ -162,7 +162,7 @@ class CheckpointMeasurer:
         paths = self.settings.paths
         if paths.partners is None:
             return None
-        indices = self.data.spread(HASHED)
+        indices = self.data.choose(HASHED)
         with seed_everything(paths.seed):  # a data set may draw
             inputs = self.data.fetch_item(indices).inputs
         partners = Partners(paths.partners, len(self.data), self.data.read_item)

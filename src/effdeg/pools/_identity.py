@@ -97,7 +97,7 @@ class LabeledExamples:
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
         count = len(self) if isinstance(self.examples, Batch) else _IDENTIFYING
-        hashes = hash_parts(self.examples, self.spread(count), seed)
+        hashes = hash_parts(self.examples, self.choose(count), seed)
         return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
 
     def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
@@ -105,13 +105,13 @@ class LabeledExamples:
         hashes = set()
         for examples in (self, other):
             with seed_everything(seed):  # a data set may draw
-                hashes.add(hash_examples(examples.fetch_item(examples.spread(HASHED)).inputs))
+                hashes.add(hash_examples(examples.fetch_item(examples.choose(HASHED)).inputs))
         return len(self) == len(other) and len(hashes) == 1
 
-    def spread(self, count: int) -> list[int]:
-        """Return the indices of at most ``count`` examples, evenly: the first ones may all be of one class."""
-        count = min(count, len(self))
-        return [len(self) * number // count for number in range(count)]
+    def choose(self, count: int) -> list[int]:
+        """Return indices that are the same each time, but not every n-th, which might all be of one class."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0), device="cpu")
+        return sorted(order[:count].tolist())
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""

@@ -151,7 +151,7 @@ class Observer:
         settings = PathSettings(
             nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
-        return _SomePaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, every)
+        return _SomePaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, "change", every)
 
     @property
     def _every(self) -> int:
@@ -173,7 +173,7 @@ class Observer:
         rows: dict[int, dict[str, Tensor]] = {}
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
             drawn = self._draw_paths(at, every)
-            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size, option="change")
+            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
             for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
                 columns = _summarize(group)
                 for block, part in split_rows(group.blocks):
