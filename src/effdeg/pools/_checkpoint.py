@@ -240,7 +240,7 @@ class CheckpointMeasurer:
     def _open(self, data: LabeledExamples | Examples, **options: Any) -> Iterator[Evaluator]:
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
-        running = {"batch_size": self.batch_size, "device": self.device, "dtype": settings.dtype}
+        running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": settings.dtype}
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)

@@ -283,7 +283,7 @@ def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Ar
 def _note_labels(labels: Tensor | None, wrong: Tensor | None, classes: int) -> Iterator[str]:
     if labels is None or wrong is None:
         return
-    if len(labels) > 1 and len(labels.unique()) == 1:
+    if len(labels) > 1 and len({*labels.tolist()}) == 1:
         yield (
             f"all {len(labels)} labels= are of class {int(labels[0])}, and favor models that predict it often: label "
             "examples of other classes, too."

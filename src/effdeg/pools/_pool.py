@@ -315,9 +315,11 @@ def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _note_swapped(rows: PoolRows, measurer: CheckpointMeasurer) -> Iterator[str]:
     """Return a note if all test accuracies are above the training accuracies, by more than they vary with examples."""
-    gaps = [row["gap"] for row in rows if "gap" in row]
-    margin = 1 / math.sqrt(min(len(measurer.data), len(measurer.train or [0])))  # two standard errors, at most
-    if gaps and max(gaps) < 0 and sum(gaps) / len(gaps) < -margin:
+    if measurer.train is None or not measurer.data.has_labels:
+        return
+    gaps = [row["gap"] for row in rows]
+    margin = 1 / math.sqrt(min(len(measurer.data), len(measurer.train)))  # two standard errors, at most
+    if max(gaps) < 0 and sum(gaps) / len(gaps) < -margin:
         yield "every model is better on data= than on train=, which it was trained on: are the two swapped?"
 
 
