@@ -160,9 +160,3 @@ def test_partners_by_name(run, images, tmp_path):
     code, _, err = run(*pool, "--partners", "mirror")
     assert code == 2
     assert "--partners differs (mirror or mirror + shift(1) then, mirror now)" in " ".join(err.split())
-
-
-def test_partners_that_are_not_known(run, images):
-    code, _, err = run("measure", "tests.cli.networks:colors", "--data", images, "--partners", "flip")
-    assert code == 2
-    assert "'flip' is not a change. Choose from: mirror, shift(4)," in " ".join(err.split())

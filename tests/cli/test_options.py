@@ -4,12 +4,8 @@ from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
-import pytest
-
 import effdeg
 from effdeg import pools
-from effdeg.cli._compare import compare
-from effdeg.cli._measure import measure
 from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptions, ReadOptions
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
@@ -36,15 +32,6 @@ def test_the_settings_of_a_ranking_are_those_of_the_library():
 def test_the_settings_of_images_are_those_of_the_library():
     declared = {field.name: field.default or None for field in fields(ReadOptions)}
     assert declared == {"key": None} | {field.name: field.default or None for field in fields(ImageOptions)}
-
-
-@pytest.mark.parametrize("command", [measure, compare])
-def test_a_command_has_the_options_of_its_bundles(command):
-    parameters = signature(command).parameters
-    for bundle in (PathOptions, FitOptions, DeviceOptions, ReadOptions):
-        for field in fields(bundle):
-            assert parameters[field.name].default == field.default
-            assert parameters[field.name].annotation == field.type
 
 
 def test_weights_come_from_files_unless_code_makes_them(tmp_path):

@@ -170,15 +170,6 @@ def test_bytes_of_0_and_1_are_told(tmp_path):
     np.testing.assert_allclose(loaded.inputs, np.eye(4) / 255, rtol=1e-6)
 
 
-def test_bytes_in_columns_are_scaled_as_arrays_are(tmp_path):
-    values = np.arange(12, dtype=np.uint8).reshape(4, 3) * 20
-    pq.write_table(pa.table({f"pixel{number}": values[:, number] for number in range(3)}), tmp_path / "x.parquet")
-    np.save(tmp_path / "x.npy", values)
-    table, array = (load_data(tmp_path / name) for name in ("x.parquet", "x.npy"))
-    assert torch.equal(table.inputs, array.inputs)
-    assert "bytes scaled to [0, 1]" in table.preprocessing
-
-
 def test_pixels_that_are_not_bytes_are_refused(tmp_path):
     (tmp_path / "images").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "images" / "0.png")

@@ -441,21 +441,14 @@ class Scaled(torch.nn.Module):
         return self.network(x) * self.factor
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "message"),
-    [
-        (torch.tensor(1.0), torch.tensor(3.0), r"returns something else than when a was measured"),
-        (1.0, 1.001, r"the model differs \(other numbers that are no weights"),
-    ],
-)
-def test_a_table_of_another_function_is_not_continued(data, tmp_path, one, other, message):
+def test_a_table_of_another_number_that_is_no_weight_is_not_continued(data, tmp_path):
     for name in "ab":
         torch.save(Scaled().state_dict(), tmp_path / f"{name}.pt")
     settings = {**FAST, "out": tmp_path / "pool.csv"}
-    measure_pool(Scaled(one), [tmp_path / "a.pt"], data, **settings)
-    measure_pool(Scaled(one).eval(), [tmp_path / "a.pt"], data, **settings)
-    with pytest.raises(ValueError, match=message):
-        measure_pool(Scaled(other), [tmp_path], data, **settings)
+    measure_pool(Scaled(1.0), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Scaled(1.0).eval(), [tmp_path / "a.pt"], data, **settings)
+    with pytest.raises(ValueError, match=r"the model differs \(other numbers that are no weights"):
+        measure_pool(Scaled(1.001), [tmp_path], data, **settings)
 
 
 class Ordered(torch.nn.Module):

@@ -113,11 +113,6 @@ class Pool:
         """The values of each measure that can be ranked, finite for all models and not constant."""
         return {name: values for name, values in self.values.items() if name not in self.undefined}
 
-    @property
-    def negated(self) -> list[str]:
-        """The measures that are negated."""
-        return [name for name, column in self.sources.items() if name != column]
-
     @cached_property
     def codes(self) -> dict[str, Indices]:
         """The number 0, 1, … of each model's value of each hyperparameter, among its ``levels``."""
@@ -441,15 +436,14 @@ def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
 
 
 def _find_text(column: "Series[Any]") -> int | None:
-    if is_numeric(column):
-        return None
-    wrong = [row for row, cell in enumerate(column) if cell is not None and type(cell) not in {int, float}]
-    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    """Return the first row that does not hold a number; in a column of texts, rather one that does not read as one."""
+    wrong = [row for row, cell in enumerate(column) if type(cell) not in {int, float, type(None)}]
+    wrong = [] if is_numeric(column) else wrong
     return next((row for row in wrong if not _reads_as_number(column.iloc[row])), wrong[0] if wrong else None)
 
 
 def _describe_content(column: "Series[Any]") -> str:
-    if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
+    if set(column.dropna().map(str)) <= {"True", "False"}:
         return "True and False"
     row = _find_text(column)
     if row is None or not any(map(_reads_as_number, column)):

@@ -601,7 +601,7 @@ def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
     if names:
         fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
         target = "the gap" if pool.target == "gap" else pool.target
-        opposite = ", ".join(name[1:] if name in pool.negated else f"-{name}" for name in names)
+        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in names)
         advice = f"if larger is meant to be better, rank {them} as {opposite}"
         yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
 
