@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg._adapters.derivatives import double_differentiable
 from effdeg.baselines import JacobianPenalty
-from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
 from tests.models import Pair, Tokens, TwoInputs, Unexpected, WithTupleLayer, mlp
 
@@ -297,16 +296,6 @@ def test_models_of_sequences(name, training):
                 parameter.add_(part, alpha=sign * 1e-5 / norm.item() * (1 if sign == 1 else 2))
         values.append(JacobianPenalty(-1)(model, x)[1].detach())
     torch.testing.assert_close((values[0] - values[1]) / 2e-5, norm, rtol=1e-5, atol=0)
-
-
-def test_bert():
-    model, inputs, at = tiny_bert(attn_implementation="sdpa").eval(), sentences(), "bert.embeddings"
-    outputs, value = JacobianPenalty(-1, at=at)(model, inputs)
-    torch.testing.assert_close(outputs.logits, model(**inputs).logits)
-    eager = tiny_bert(attn_implementation="eager").eval()
-    torch.testing.assert_close(value, JacobianPenalty(-1, at=at)(eager, inputs)[1])
-    (cross_entropy(outputs.logits, LABELS) + value).backward()
-    assert model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
 
 
 def test_settings_of_torch_are_put_back():

@@ -233,6 +233,8 @@ class LinearMap:
         """
         # Not every device has float64.
         weight = check_weight(self.name, self.weight)
+        if weight.is_complex():
+            raise NotApplicable(f"the weight {self.name!r} is complex ({weight.dtype}): only real maps are supported.")
         weight = weight.to("cpu" if weight.device.type == "mps" else weight.device).double()
         unit = power_of_two(weight)
         weight = weight / unit
