@@ -284,10 +284,10 @@ RECIPES = (
             ),
             Method("ed", "ED", ED, tune=WEIGHTS),
             Method("ed-3", "ED, 3 nodes", {**THREE, "epochs": 21}, tune=WEIGHTS),
-            Method("ed-self", "ED, own ends", {**ED, "anchor": "self", "weight": 2.0}, tune=SMALLER_WEIGHTS),
+            Method("ed-self", "ED, self anchors", {**ED, "anchor": "self", "weight": 2.0}, tune=SMALLER_WEIGHTS),
             Method(
                 "ed-free",
-                "ED without ends",
+                "ED without anchors",
                 {**ED, "anchor": "none", "weight": 2.0, "epochs": 12},
                 tune=SMALLER_WEIGHTS,
             ),
