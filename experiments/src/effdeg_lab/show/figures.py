@@ -91,7 +91,7 @@ def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[st
     looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
     grays = [Style(_GRAY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
     colored, grayed = [name for name in others if name not in gray], [name for name in others if name in gray]
-    fixed = {name: look for name, look in zip(("mixup", "cutmix"), looks[1:]) if name in colored[1:]}
+    fixed = {name: look for name, look in zip(("mixup", "cutmix"), looks[1:3], strict=True) if name in colored[1:]}
     free = (look for look in cycle(looks) if look not in fixed.values())
     chosen = {name: fixed.get(name) or next(free) for name in colored}
     return {first: Style(THEMES[theme].ink)} | chosen | dict(zip(grayed, cycle(grays)))
