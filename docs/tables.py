@@ -63,6 +63,10 @@ GRID_MEASURES = {
     "training accuracy": "train_accuracy",
 }
 README_PICKS = ("CIFAR-10", "CIFAR-10, ViT", "CIFAR-10 corrupted", "PACS", "RTE")
+GUIDE_PICKS = (
+    *(*README_PICKS, "CIFAR-10, ResNet-9", "MRPC", "PACS paintings", "PACS cartoons", "PACS sketches"),
+    *("Tiny-ImageNet", "ImageNet"),
+)
 LABELS = {n: f"ResNet-9, {n:,} labels" for n in (250, 1000, 4000)}
 TINY = {"original": "tiny-imagenet-vit", "strong": "tiny-imagenet-vit-strong"}
 GAMES = ("Dodgeball", "StarPilot")
@@ -284,7 +288,9 @@ def read_cell(name: str, number: int, row: str, column: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "readme-picks": partial(tabulate_picks, {"random, %": 0, "`pick`, %": 1, "best, %": 2}, README_PICKS),
     "readme-accuracies": tabulate_accuracies,
-    "picks-guide": partial(tabulate_picks, {"random": 0, "`pick`": 1, "best": 2, "gain, %": 3, "by 50 labels": 7}),
+    "picks-guide": partial(
+        tabulate_picks, {"random": 0, "`pick`": 1, "best": 2, "gain, %": 3, "by 50 labels": 7}, GUIDE_PICKS
+    ),
     "picks": partial(
         tabulate_picks,
         {"gain, %": 3, "within one network": 4, "confidence": 5, "ED": 6, "50 labels": 7, "200 labels": 8},
