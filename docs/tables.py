@@ -23,9 +23,9 @@ from records import (
 )
 
 from effdeg_lab import all_recipes
-from effdeg_lab.experiments.glue.study import count_exceptions
+from effdeg_lab.experiments.glue import count_exceptions
 from effdeg_lab.experiments.picking.study import make_overview, measure_gains, read_all_pools, read_pools
-from effdeg_lab.experiments.pools.random_search import rank_within
+from effdeg_lab.experiments.pools.study import rank_within
 from effdeg_lab.show.columns import count_seeds, format_difference, format_points
 from effdeg_lab.show.tables import escape_markdown
 

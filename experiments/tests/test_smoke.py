@@ -1,5 +1,6 @@
 """Smoke tests: every recipe runs in seconds, on made-up data, from its training to its table."""
 
+import os
 import re
 import sys
 from dataclasses import dataclass, fields
@@ -23,11 +24,16 @@ def command(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """One folder for all recipes: equal runs are carried out once, and data are made up once."""
+    """One folder for all recipes, as equal runs are carried out once; processes share data, which are made up once."""
+    base, runs = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("runs")
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-up"
+    for folder in (shared / "data", shared / "cache", runs / "smoke"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (runs / "smoke" / ".data").symlink_to(shared / "data")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EFFDEG_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("EFFDEG_CACHE", str(shared / "cache"))
         patch.delenv("EFFDEG_DATA", raising=False)
-        yield tmp_path_factory.mktemp("runs")
+        yield runs
 
 
 @pytest.mark.parametrize("name", all_recipes())
