@@ -174,7 +174,9 @@ Case = Callable[..., Record | Iterator[Record]]
 
 ON_CPU: list[Case] = [
     *(measure_overhead, pick_overhead, training.step_costs, fitting_speed, projection_speed, memory_growth),
-    *(conditioning, damping, *language.CASES, imagenet.imagenet_throughput, streaming.decoding_speed),
+    *[conditioning, damping],
+    *language.CASES,
+    *[imagenet.imagenet_throughput, streaming.decoding_speed],
 ]
 ON_GPU: list[Case] = [
     *(measure_overhead, pick_overhead, projection_speed, memory_growth),

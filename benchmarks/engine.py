@@ -18,6 +18,7 @@ from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.loop import Loop, tune_kernels
 from effdeg_lab.engine.step import Step
+from effdeg_lab.models import ViT
 
 EXAMPLES, STEPS, REPEATS = 50_000, 50, 5
 # By variant: the model, whether its parameters are joined, and whether it is compiled and run in our kernels.
@@ -72,7 +73,7 @@ def prepare_step(
     """Prepare a training step on random images: on a GPU compiled and captured."""
     examples = _make_examples(settings) if examples is None else examples
     model = make_network(settings, examples, device()).train()
-    if not fused and hasattr(model, "fuse"):
+    if not fused and isinstance(model, ViT):
         model.fuse(False)
     step = Step(make_task(settings, examples, model), size=settings.batch, flat=flat)
     penalized = settings.regularizer != "plain"

@@ -49,7 +49,10 @@ def networks_at_once() -> Record:
 def _time(case: Networks) -> Record:
     """Time the ways to train networks; if one fails, for lack of memory for example, the others go on."""
     row: Record = {"network": case.name, "networks": case.count}
-    ways = {"one after another": partial(_in_turns, streams=False), "stacked": _stacked}
+    ways: dict[str, Callable[[Networks], Callable[[], None]]] = {
+        "one after another": partial(_in_turns, streams=False),
+        "stacked": _stacked,
+    }
     if device().type == "cuda":
         ways["streams"] = partial(_in_turns, streams=True)
     for name, make in ways.items():

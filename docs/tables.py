@@ -471,7 +471,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "picks": tabulate_picks,
     "picks-guide": tabulate_guide_picks,
     "picks-examples": tabulate_pick_examples,
-    "cifar10-fused": partial(cut, "cifar10-fused", 1, "here, %", "ED"),
     "digits-methods": partial(
         cut,
         *("digits-methods", 1, "here, %", "against Baseline", "ED"),

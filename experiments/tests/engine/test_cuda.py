@@ -114,15 +114,13 @@ def test_penalties_with_changed_copies_are_captured(regularizer, compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_step_in_parts_is_captured_with_its_own_decay_and_with_components(compiled):
+def test_a_step_is_captured_with_its_own_decay_and_with_components(compiled):
     """The components of label-anchored paths, whose eigenvalues no library call may wait for."""
-    settings = small(
-        regularizer="ed", components=3, accumulate=2, decay_on="matrices", weight_decay=0.3, compile=compiled
-    )
+    settings = small(regularizer="ed", components=3, decay_on="matrices", weight_decay=0.3, compile=compiled)
     given = {"steps": 200, "rate": 0.0, "weight": float}
     one, two = (float(train_steps(settings, captured=captured, **given)[1].penalties) for captured in (True, False))
     assert one == pytest.approx(two, rel=0.1)
-    plain = small(accumulate=2, decay_on="matrices", weight_decay=0.3, compile=compiled)
+    plain = small(decay_on="matrices", weight_decay=0.3, compile=compiled)
     ours, eager = (train_steps(plain, captured=captured, weight=lambda _: 0.0)[0] for captured in (True, False))
     assert_close(ours, eager, rtol=1e-3, atol=1e-4)
     torch._dynamo.reset()
@@ -312,7 +310,7 @@ def test_batches_from_files_are_those_of_a_cpu_and_a_run_waits_for_them(tmp_path
     ("name", "method", "changes"),
     [
         ("imagenet-vit-original", "ed", {}),  # dropout, a class token
-        ("imagenet-vit-strong", "ed", {"accumulate": 2}),
+        ("imagenet-vit-strong", "ed", {}),
         ("imagenet-vit-strong", "ed", {"compile": False}),
         ("tiny-imagenet-vit-strong", "cutmix", {}),
         ("tiny-imagenet-vit", "mixup", {"compile": False}),

@@ -204,7 +204,7 @@ def test_further_tests_are_logged_unless_examples_are_held_out(tmp_path):
         {"regularizer": "ed", "ends": "simple-half", "anchor": "none"},
         {"regularizer": "ed", "ends": "cuts", "augment": "cutmix"},
         {"augment": "swap-simple-half"},
-        {"augment": "resized-crop-flip-randaugment", "accumulate": 2, "model": "vit-mu2-mean-sincos", "dropout": 0.1},
+        {"augment": "resized-crop-flip-randaugment", "model": "vit-mu2-mean-sincos", "dropout": 0.1},
     ],
     ids=["simple-half", "cuts", "swap", "randaugment"],
 )

@@ -66,8 +66,8 @@ def is_flat(model):
         ("plain", {}),
         ("jacobian", {"jacobian_share": 0.5}),
         ("ed", {"at": "layers.0"}),
-        ("mixup+ed", {"decay_on": "matrices", "accumulate": 2}),
-        ("asam", {"decay_on": "matrices", "accumulate": 4}),
+        ("mixup+ed", {"decay_on": "matrices"}),
+        ("asam", {"decay_on": "matrices"}),
     ],
 )
 def test_training_flat_parameters_is_training_the_model(regularizer, own, optimizer, clip):

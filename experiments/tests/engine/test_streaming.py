@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import shutil
-import tarfile
 import warnings
 from functools import partial
 from pathlib import Path
@@ -31,18 +30,6 @@ CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
 CPU = torch.device("cpu")
 SMALL = {"data": "imagenet", "limit": None, "batch": 40, "epochs": 2, "pixels": 16, "crop_scale": 0.3}
 small = partial(engine_runs.small, **SMALL, augment="resized-crop-flip", regularizer="ed")
-
-
-def write_tars(folder, images):
-    folder.mkdir(parents=True)
-    for split, rows in images.items():
-        for shard, part in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
-            with tarfile.open(folder / f"imagenet1k-{split}-{shard:04d}.tar", "w") as tar:
-                for label, number, content in part:
-                    for suffix, stored in (("jpg", content), ("cls", b"%d" % label), ("json", b"{}")):
-                        member = tarfile.TarInfo(f"n{label:08d}_{number}.{suffix}")
-                        member.size = len(stored)
-                        tar.addfile(member, io.BytesIO(stored))
 
 
 def write_tables(folder, images):
@@ -84,7 +71,6 @@ def read_all(stored):
     ("place", "write"),
     [
         ("ILSVRC/Data/CLS-LOC", write_folders),
-        ("imagenet", write_tars),
         ("", write_tables),
     ],
 )
@@ -134,11 +120,6 @@ def test_bad_layouts_are_refused_with_what_is_wrong(tmp_path, images, monkeypatc
     with pytest.raises(ValueError, match=r"the 9 training labels go from 0 to 9; expected consecutive numbers from 0"):
         load("imagenet", tmp_path)
     shutil.rmtree(tmp_path / "imagenet")
-    for split in ("train", "val"):
-        (tmp_path / f"{split}-0.tar").write_bytes(b"not a tar" * 100)
-    with pytest.raises(ValueError, match=r"train-0.tar cannot be read as an uncompressed tar"):
-        load("imagenet", tmp_path)
-    (tmp_path / "train-0.tar").unlink()
     write_tables(tmp_path / "imagenet", {"train": images["train"], "val": [(-1, 1, b""), (3, 2, b"")]})
     with pytest.raises(ValueError, match=r"_1.JPEG in row 0 of .*validation-00000-of-00002.parquet has the label -1"):
         load("imagenet", tmp_path)
@@ -154,27 +135,6 @@ def test_empty_class_folders_are_named_and_hidden_files_skipped(tmp_path, images
     assert load("imagenet", tmp_path).fingerprint() == whole.fingerprint()
     (place / "train" / "n99999999").mkdir()  # it would have the last number
     with pytest.raises(ValueError, match=r"train/n99999999 has no images \(.jpeg, .*\): remove it"):
-        load("imagenet", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("names", "content", "words"),
-    [
-        (["a/n1.jpg", "a/n1.json"], b"", "a/n1 has no label: expected a/n1.cls with the number of its class"),
-        (["n1.cls"], b"3", "n1.cls has no image"),
-        (["n1.cls", "n1.jpg"], b"n01440764", "n1.cls holds b'n01440764'; expected the number of a class"),
-        (["n01440764.tar"], b"", "n01440764.tar is in it, as published: unpack it all into train/CLASS/"),
-    ],
-)
-def test_tars_without_labels_are_explained(tmp_path, monkeypatch, names, content, words):
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    for split in ("train", "val"):
-        with tarfile.open(tmp_path / f"ILSVRC2012_img_{split}.tar", "w") as tar:
-            for name in names:
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-    with pytest.raises(ValueError, match=words):
         load("imagenet", tmp_path)
 
 
@@ -288,7 +248,7 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
 
 
 def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tmp_path, folder, monkeypatch):
-    settings, data = small(augment="crop-flip", epochs=1, accumulate=2), load("imagenet", folder)
+    settings, data = small(augment="crop-flip", epochs=1), load("imagenet", folder)
     streamed = carry_out(tmp_path / "streamed", settings, data=folder)
     examples = StreamedExamples(data, settings, CPU)
     train, test = examples.train.load(), examples.test.load()

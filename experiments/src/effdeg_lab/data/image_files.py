@@ -1,9 +1,8 @@
-"""Encoded images that stay in their files: in class folders, in tars or in Parquet shards."""
+"""Encoded images that stay in their files, in class folders, or are unpacked from Parquet shards."""
 
 import csv
 import hashlib
 import os
-import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +18,7 @@ _CLASSES = 1000
 _COLUMNS = ("image", "img")
 _ROWS = 256  # rows of a table to read at a time
 _SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]
-_STATED = (
-    "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
-    "train-*.parquet and val*-*.parquet"
-)
+_STATED = "train/CLASS/*.JPEG and val/CLASS/*.JPEG, or train-*.parquet and val*-*.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +125,6 @@ def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, 
         if flat and not table.is_file():
             raise FileNotFoundError(f"{place / 'val'} has no class folders, and {table} with the classes is missing.")
         return lambda: _read_folders(place / "train", place / "val", table if flat else None)
-    tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
-    if all(tars):
-        return lambda: (_index_tars(tars[0]), _index_tars(tars[1]))
     tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
     if not tests or not any(place.glob("train-*.parquet")):
         return None
@@ -205,51 +198,6 @@ def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredI
 def _encode(names: Sequence[str]) -> Array:
     """Return names in one array; a million strings would be slow to send to other processes."""
     return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
-
-
-def _index_tars(files: Sequence[Path]) -> StoredImages:
-    """Index the images in tars; cached, because it reads every header."""
-
-    def make(notes: Notes) -> Iterator[Buffer]:
-        rows = [(number, *row) for number, file in enumerate(files) for row in _index_tar(file)]
-        places = np.array([(number, start, size) for number, _, start, size, _ in rows], dtype=np.int64)
-        names, labels = [row[1] for row in rows], np.array([row[4] for row in rows])
-        notes |= {"names": _encode(names), "labels": labels, "places": places}
-        yield b""
-
-    _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
-    return StoredImages(tuple(files), notes["names"], notes["labels"], notes["places"])
-
-
-def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the name, the first byte, the size and the label of every image in a tar."""
-    images, labels = dict[str, tuple[str, int, int]](), dict[str, int]()
-    with explain_errors(file, "an uncompressed tar of .jpg and .cls"), tarfile.open(file, "r:") as tar:
-        for member in tar:
-            folder, _, last = member.name.rpartition("/")
-            key, _, suffix = last.partition(".")
-            if not key:  # a hidden file
-                continue
-            if f".{suffix.lower()}" in _IMAGES:
-                images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
-            elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
-                labels[f"{folder}/{key}"] = _parse_label(member.name, stream.read())
-            elif suffix == "tar":
-                raise ValueError(f"{member.name} is in it, as published: unpack it all into train/CLASS/*.JPEG.")
-        if alone := images.keys() - labels.keys():
-            key = min(alone).lstrip("/")
-            raise ValueError(f"{key} has no label: expected {key}.cls with the number of its class, from 0.")
-        if alone := labels.keys() - images.keys():
-            raise ValueError(f"{min(alone).lstrip('/')}.cls has no image.")
-    for key, (name, start, size) in images.items():
-        yield name, start, size, labels[key]
-
-
-def _parse_label(name: str, content: bytes) -> int:
-    try:
-        return int(content)
-    except ValueError:
-        raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
 
 
 def store_tables(

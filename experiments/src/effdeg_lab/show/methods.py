@@ -206,7 +206,8 @@ def _list_times(results: Results) -> Table:
 
 
 def _name_paper(results: Results) -> str:
-    epochs = results.recipe.settings.to_dict().get("epochs", results.epochs)
+    recipe = results.recipe
+    epochs = recipe.paper_epochs or recipe.settings.to_dict().get("epochs", results.epochs)
     return "paper" if epochs == results.epochs else f"paper ({epochs} epochs)"
 
 

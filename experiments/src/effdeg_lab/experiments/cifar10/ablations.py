@@ -2,12 +2,23 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from effdeg_lab.core.recipe import Method, Reported, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
-from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, POOLED, SETTINGS, TUNING, WEIGHTS, make_recipe
+from effdeg_lab.experiments.cifar10.contest import (
+    DEPARTS,
+    ED,
+    PLAIN,
+    POOLED,
+    POOLED_DEPARTS,
+    SETTINGS,
+    TUNING,
+    WEIGHTS,
+    make_recipe,
+)
 from effdeg_lab.show.columns import (
     ROUGH,
     format_degree,
@@ -155,13 +166,19 @@ def _change_ed(name: str, title: str, **changes: Any) -> Method:
     return Method(name, title, {**ED, **changes}, tune=tune)
 
 
+# For the tables of the appendix: with kernels of our own, and a third of the epochs.
+_SHORT = replace(POOLED, epochs=100)
+_DEPARTS = f"{POOLED_DEPARTS} Runs have 100 epochs, not 300; warm-up and ramp take the same shares of them."
+_make_short = partial(make_recipe, settings=_SHORT, departs=_DEPARTS, paper_epochs=SETTINGS.epochs)
+
+
 RECIPES = (
-    make_recipe(
+    _make_short(
         name="cifar10-random-pixels",
         title="ED along paths between images of noise",
         paper="Tables 5 and 10, appendix C.1",
         expects="Between images of noise instead of examples, ED gains nothing over the baseline.",
-        cost="5 min per plain run on one H200, 8.5 with ED, 12 with ED on random pixels",
+        cost="1 min per plain run on one H200, 1.6 with ED, 2.5 with ED on random pixels; estimated",
         study=Methods(candidate="ed"),
         methods=(
             Method("plain", "Baseline", PLAIN, Reported(87.80, 1.17)),
@@ -169,29 +186,29 @@ RECIPES = (
             Method("random-pixels", "ED (random pixels)", RANDOM_PIXELS, Reported(87.31, 0.80)),
         ),
         departs=(
-            f"{DEPARTS} Table 5 has ED's precise configuration (90.82 ± 0.11), and so probably random pixels; here "
+            f"{_DEPARTS} Table 5 has ED's precise configuration (90.82 ± 0.11), and so probably random pixels; here "
             "both are the efficient one, ED with its number of Table 10. Noise has no labels, and the paper does not "
             "say what anchors its paths: here the network's own outputs."
         ),
         equal_time="ed",
     ),
-    make_recipe(
+    _make_short(
         name="cifar10-basis",
         title="ED by other polynomials",
         paper="Table 6, appendix C.2",
         expects="Chebyshev and Legendre polynomials do equally well.",
-        cost="8 min per run on one H200",
+        cost="1.6 min per run on one H200; estimated",
         methods=(
             Method("chebyshev", "Chebyshev", ED, Reported(90.18, 0.14)),
             Method("legendre", "Legendre", {**ED, "basis": "legendre"}, Reported(89.89, 1.29)),
         ),
     ),
-    make_recipe(
+    _make_short(
         name="cifar10-layers",
         title="ED along paths at a layer",
         paper="Table 7, appendix C.3",
         expects="ED helps at every layer, most at the inputs and less at later layers.",
-        cost="5 min per plain run on one H200, 8.5 with ED at the inputs, 15 at a layer",
+        cost="1 min per plain run on one H200, 1.6 with ED at the inputs, 5 at a layer; estimated",
         study=Methods(candidate="input"),
         methods=(
             Method("plain", "Baseline", PLAIN, Reported(86.49)),
@@ -200,16 +217,16 @@ RECIPES = (
             Method("block-1", "After block 1", {**ED, "at": "blocks.0"}, Reported(88.18)),
         ),
         departs=(
-            f"{DEPARTS} The paper gives no spread and does not name the configuration: here it is the efficient one, "
-            "with the same weight at every layer."
+            f"{_DEPARTS} The paper gives no spread and does not name the configuration: here it is the efficient one, "
+            "with the same weight at every layer. At a layer a step is not compiled, and runs without our kernels."
         ),
     ),
-    make_recipe(
+    _make_short(
         name="cifar10-sampling",
         title="Where ED samples its paths",
         paper="Table 8, appendix C.4",
         expects="At low degree all samplings do well; at high degree uniform nodes are unstable and lose 12 points.",
-        cost="8 min per run with 4 nodes on one H200, 26 with 15 nodes",
+        cost="1.6 min per run with 4 nodes on one H200, 7 with 15 nodes; estimated",
         methods=(
             Method("cosine-4", "4 nodes, degree 3: cosine", ED, Reported(89.99)),
             Method("chebyshev-4", "4 nodes, degree 3: Chebyshev", {**ED, "sampling": "chebyshev"}, Reported(89.47)),
@@ -221,17 +238,17 @@ RECIPES = (
             Method("uniform-15", "15 nodes, degree 14: uniform", {**FINE, "sampling": "uniform"}, Reported(78.42)),
         ),
         departs=(
-            f"{DEPARTS} The paper gives no spread and names neither weight nor pairs: here 15 nodes have the weight "
+            f"{_DEPARTS} The paper gives no spread and names neither weight nor pairs: here 15 nodes have the weight "
             "of its precise configuration, 2, and there are half as many paths as examples. Its uniform nodes are not "
             "defined: here they are equispaced, both ends included."
         ),
     ),
-    make_recipe(
+    _make_short(
         name="cifar10-components",
         title="ED on principal components of the outputs",
         paper="Table 9, appendix C.5",
         expects="Two or three components do as well as all outputs; a single one loses a point.",
-        cost="8 min per run on one H200",
+        cost="1.6 min per run on one H200; estimated",
         methods=(
             Method("none", "No PCA", ED, Reported(89.99)),
             Method("3", "3 components", {**ED, "components": 3}, Reported(89.84)),
@@ -239,17 +256,17 @@ RECIPES = (
             Method("1", "1 component", {**ED, "components": 1}, Reported(88.75)),
         ),
         departs=(
-            f"{DEPARTS} The paper gives no spread. The mean over few components is larger than that over 10 outputs, "
+            f"{_DEPARTS} The paper gives no spread. The mean over few components is larger than that over 10 outputs, "
             "so the same weight has more effect; the paper does not say whether it changed the weight, and here it is "
             "kept."
         ),
     ),
-    make_recipe(
+    _make_short(
         name="cifar10-configurations",
         title="ED's precise configuration against its efficient one",
         paper="Table 10, appendix F.1",
         expects="The precise configuration is 0.64 points better, and costs much more.",
-        cost="8 min per efficient run on one H200, 50 per precise run",
+        cost="1.6 min per efficient run on one H200, 13 per precise run; estimated",
         methods=(
             Method("efficient", "Efficient (4 nodes, degree 3)", ED, Reported(90.18, 0.14)),
             Method("precise", "Precise (15 nodes, degree 7)", PRECISE, Reported(90.82, 0.11)),
@@ -317,19 +334,5 @@ RECIPES = (
         departs=f"{DEPARTS} Only the first two methods are in the paper.",
         tuning=TUNING,
         equal_time="ed",
-    ),
-    make_recipe(
-        name="cifar10-fused",
-        title="Our kernels against PyTorch's",
-        paper="none; a check of the engine",
-        expects="The same accuracy, to within one point.",
-        cost="0.3 min per run on one H200",
-        settings=replace(POOLED, epochs=30, measure_every=0),
-        study=Methods(candidate="fused", within=1.0),
-        methods=(
-            Method("pytorch", "PyTorch's kernels", {**PLAIN, "fused": False}),
-            Method("fused", "our kernels", {**PLAIN, "fused": True}),
-        ),
-        departs="These are plain runs of cifar10-contest, with 30 epochs instead of 300.",
     ),
 )
