@@ -124,10 +124,8 @@ def test_every_recipe_says_what_it_is_its_methods_differ_and_every_run_is_possib
 
 
 def test_ablations_share_their_runs_with_the_methods_and_differ_in_what_they_are_about_alone():
-    own, short = (
-        (settings_of(name, "plain"), settings_of(name, "ed")) for name in ("cifar10-methods", "cifar10-contest")
-    )
-    short = [each.change({"epochs": 100}) for each in short]
+    own = [settings_of("cifar10-methods", name) for name in ("plain", "ed")]
+    short = [settings_of("cifar10-contest", name).change({"epochs": 100}) for name in ("plain", "ed")]
     shared = {"configurations": "efficient", "basis": "chebyshev", "layers": "input", "sampling": "cosine-4"}
     for name, method in (shared | {"random-pixels": "ed", "components": "none"}).items():
         assert settings_of(f"cifar10-{name}", method).hash == short[1].hash

@@ -114,9 +114,10 @@ RECIPES = (
         ),
         departs=(
             f"{POOLED_DEPARTS} Nothing is tuned: ED is the efficient configuration with the paper's λ = 7, and mixup "
-            "and CutMix have α = 1. CutMix pastes a box of another image, of uniformly distributed area, into every image after crops "
-            "and flips. A step with ED takes 1.81 times as long as a plain one (results/benchmarks), so 166 epochs "
-            "with ED take as long as 300 without; warm-up and ramp take the same shares of them."
+            "and CutMix have α = 1. CutMix pastes a box of another image, of uniformly distributed area, into every "
+            "image after crops and flips. A step with ED takes 1.81 times as long as a plain one "
+            "(results/benchmarks), so 166 epochs with ED take as long as 300 without; warm-up and ramp take the same "
+            "shares of them."
         ),
     ),
 )
