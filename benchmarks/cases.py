@@ -173,13 +173,30 @@ Case = Callable[..., Record | Iterator[Record]]
 """Measures something; one that takes long yields its record in parts, which are kept one by one."""
 
 ON_CPU: list[Case] = [
-    *(measure_overhead, pick_overhead, training.step_costs, fitting_speed, projection_speed, memory_growth),
-    *[conditioning, damping],
+    measure_overhead,
+    pick_overhead,
+    training.step_costs,
+    fitting_speed,
+    projection_speed,
+    memory_growth,
+    conditioning,
+    damping,
     *language.CASES,
-    *[imagenet.imagenet_throughput, streaming.decoding_speed],
+    imagenet.imagenet_throughput,
+    streaming.decoding_speed,
 ]
 ON_GPU: list[Case] = [
-    *(measure_overhead, pick_overhead, projection_speed, memory_growth),
-    *(*training.CASES, *comparisons.CASES, engine.engine_speedups, engine.fast_example, *language.CASES),
-    *(together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts),
+    measure_overhead,
+    pick_overhead,
+    projection_speed,
+    memory_growth,
+    *training.CASES,
+    *comparisons.CASES,
+    engine.engine_speedups,
+    engine.fast_example,
+    *language.CASES,
+    together.networks_at_once,
+    imagenet.imagenet_throughput,
+    streaming.decoding_speed,
+    reinforcement.ppo_parts,
 ]
