@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import shutil
-import warnings
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from PIL import Image
 
 from effdeg_lab.core.runs import RunFolder, StoppedError
 from effdeg_lab.data import Labeled, check, decoding, image_files, load
-from effdeg_lab.data.decoding import Broken, Crops, count_decoders, draw_crop, find_center, read_crops
+from effdeg_lab.data.decoding import Crops, count_decoders, draw_crop, find_center, read_crops
 from effdeg_lab.engine import evaluation, train
 from effdeg_lab.engine.streaming import StreamedExamples
 from effdeg_lab.models.made_up import draw_jpeg, write_folders
@@ -176,7 +175,7 @@ def test_a_crop_is_the_resized_part_of_the_image():
     stream = io.BytesIO()
     Image.fromarray((255 * smooth).astype(np.uint8)).save(stream, "JPEG", quality=98)
     box = (100, 50, 420, 290)
-    found = decoding.decode(stream.getvalue(), 32, lambda width, height: box)
+    found = decoding.decode(Image.open(stream), 32, lambda width, height: box)
     # The centers of the pixels of the crop, in the image: nothing is shifted by decoding at a reduced size.
     x, y = (100 + (np.arange(32) + 0.5) * 10) / 640, (50 + (np.arange(32) + 0.5) * 7.5) / 480
     expected = np.stack([np.tile(x, (32, 1)), np.tile(y[:, None], (1, 32)), np.tile(1 - x, (32, 1))])
@@ -187,7 +186,7 @@ def test_gray_images_and_pngs_become_rgb(tmp_path):
     for image in (Image.new("L", (30, 20), 7), Image.new("RGBA", (30, 20), (7, 7, 7, 255)), Image.new("CMYK", (9, 9))):
         stream = io.BytesIO()
         image.save(stream, "PNG" if image.mode != "CMYK" else "JPEG")
-        found = decoding.decode(stream.getvalue(), 8, find_center)
+        found = decoding.decode(Image.open(stream), 8, find_center)
         assert found.shape == (3, 8, 8)
         assert found.unique().tolist() == ([255] if image.mode == "CMYK" else [7])
 
@@ -243,7 +242,6 @@ def test_a_run_that_is_resumed_in_an_epoch_ends_like_one_that_is_not(tmp_path, f
     for entry in (*whole.run.metrics, whole.run.summary):
         assert entry["images_per_second"] > 0
         assert 0 < entry["waited"] < 1
-    assert whole.summary["broken_images"] == 0
     assert whole.metrics[-1]["train_accuracy"] > 0.2
 
 
@@ -256,7 +254,7 @@ def test_without_random_crops_a_streamed_run_is_that_of_the_set_on_the_device(tm
     monkeypatch.setattr("effdeg_lab.engine.classify.load", lambda *_: decoded)
     resident = carry_out(tmp_path / "resident", settings, data=folder)
     assert resident.metrics == streamed.metrics
-    assert {**resident.summary, "broken_images": 0} == streamed.summary
+    assert resident.summary == streamed.summary
     sizes = {"train_examples": CLASSES * TRAIN, "test_examples": CLASSES * TEST, "classes": CLASSES}
     assert {**streamed.summary, **sizes} == streamed.summary
 
@@ -296,58 +294,14 @@ def test_two_processes_train_as_one(tmp_path, folder):
         assert two.value(key) == pytest.approx(one.run.value(key), rel=1e-3), key
 
 
-def break_images(folder, *names):
-    """Break images of the first classes: empty, torn off, no image at all."""
-    contents = {"empty": b"", "torn": None, "text": b"not an image"}
-    for label, name in enumerate(names):
-        file = next((folder / "imagenet" / "train" / f"n{label:08d}").iterdir())
-        file.write_bytes(file.read_bytes()[:300] if contents[name] is None else contents[name])
-        yield file
-
-
-def test_a_broken_image_is_named_counted_and_replaced(tmp_path, folder):
-    (file,) = break_images(folder, "torn")
-    settings, runs = small(batch=65, epochs=2, regularizer="plain"), []
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        runs.append(carry_out(tmp_path / "whole", settings, data=folder))
-        with break_off(step=3):
-            carry_out(tmp_path / "broken", settings, data=folder)
-        runs.append(carry_out(tmp_path / "broken", settings, data=folder))
-    assert_same_end(*runs)
-    # Once in each run: the one that was broken off knows it from its checkpoint.
-    said = [str(each.message) for each in warned if "cannot be read" in str(each.message)]
-    assert [each.split(" cannot be read as an image, and another is used")[0] for each in said] == [str(file)] * 2
-    assert runs[0].summary["broken_images"] == 1
+@pytest.mark.parametrize(("split", "content"), [("train", b""), ("train", None), ("val", b"<html>")])
+def test_an_image_that_cannot_be_read_is_named_before_training(tmp_path, folder, monkeypatch, split, content):
     data = load("imagenet", folder)
-    at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(file))
-    crops = Crops(data.train, 8, seed=1, least=0.3)
-    (image, label, broken), (expected, other, _) = crops[0, at], crops[0, (at + 1) % len(crops)]
-    assert torch.equal(image, expected)
-    assert label == other
-    assert [name for name, _ in broken] == [str(file)]
-
-
-def test_many_broken_images_are_refused(tmp_path, folder):
-    files = [*break_images(folder, "empty", "torn", "text")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        with pytest.raises(ValueError, match=r"[23] images cannot be read, which is more than 1% of them: .*JPEG"):
-            carry_out(tmp_path, small(), data=folder)
-    assert [Broken(total).most for total in (10, 150, 1000)] == [1, 1, 10]
-    data = load("imagenet", folder)
-    at = next(index for index in range(len(data.train)) if data.train.describe(index) == str(files[2]))
-    assert Crops(data.train, 8)[0, at][2] == [(str(files[2]), "it is in no known format")]
-    shutil.rmtree(folder)
-    with pytest.raises(ValueError, match=r"100 images in a row cannot be read; the first is .*No such file"):
-        Crops(data.train, 8)[0, 5]
-
-
-def test_test_images_that_cannot_be_read_are_noticed_before_training(tmp_path, folder, monkeypatch):
-    for file in [*(folder / "imagenet" / "val").rglob("*.JPEG")][::2]:
-        file.write_bytes(b"<html>")
+    stored = data.train if split == "train" else data.test
+    file = Path(stored.describe(3))
+    file.write_bytes(file.read_bytes()[:300] if content is None else content)
     monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it decoded all images"))
-    with pytest.raises(ValueError, match=r"15 of the first 30 images cannot be read: .*val.*: it is in no known"):
+    with pytest.raises(ValueError, match=rf"{file.name} cannot be read as an image: "):
         carry_out(tmp_path, small(), data=folder)
 
 

@@ -1,10 +1,10 @@
 """Images in files of any size, decoded when they are needed, as bytes of one size."""
 
-import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from effdeg_lab.data.cache import Buffer, Notes, keep_bytes
-from effdeg_lab.data.image_files import StoredImages
+from effdeg_lab.data.image_files import StoredImages, store_tables
 
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -59,11 +59,8 @@ class Images(Dataset[Tensor]):
         return len(self.stored)
 
     def __getitem__(self, index: int) -> Tensor:
-        try:
-            with Image.open(io.BytesIO(self.stored.read(index))) as image:
-                return self.crop(image)
-        except OSError as error:
-            raise ValueError(f"{self.stored.describe(index)} cannot be read as an image: {error}") from error
+        with self.stored.open(index) as image:
+            return self.crop(image)
 
     def take(self, places: Sequence[int] | np.ndarray) -> "Images":
         """Return some of the images."""
@@ -99,3 +96,16 @@ class KeptImages(Images):
 
     def __getitem__(self, index: int) -> Tensor:
         return self._kept[index]
+
+
+def decode_by_path(
+    name: str, files: list[Path], what: str, get_label: Callable[[str], int | None], pixels: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return a test set of the images in Parquet shards whose path has a label; none without such images."""
+    if not files:
+        return {}
+    stored = store_tables(files, what, labeled=False)
+    labels = list(map(get_label, stored.list_names()))
+    chosen = [place for place, label in enumerate(labels) if label is not None]
+    images = stored[np.array(chosen, dtype=np.int64)].relabel([label for label in labels if label is not None])
+    return {name: Images(images, Crop(pixels), name).decode_once()} if chosen else {}

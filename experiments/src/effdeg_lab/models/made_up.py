@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP
+from effdeg_lab.data.cifar10 import CIFAR10N
 from effdeg_lab.data.completions import SCAN
-from effdeg_lab.data.image_sets import CIFAR10N
 from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.data.pacs import DOMAINS
