@@ -52,6 +52,14 @@ def test_brightness_adds_one_number_to_an_image():
     assert added.abs().max() <= 0.3 + 1e-6
 
 
+@pytest.mark.parametrize("change", [changes.mirror, changes.shift(2), changes.crop(0.5), changes.brightness(0.3)])
+def test_frames_of_a_video_change_alike(change):
+    torch.manual_seed(0)
+    changed = change(IMAGES[:, :, None].expand(-1, -1, 6, -1, -1))
+    torch.manual_seed(0)
+    torch.testing.assert_close(changed, change(IMAGES)[:, :, None].expand_as(changed))
+
+
 def test_dropped_tokens_are_neither_first_nor_padding():
     ids, mask = torch.arange(1, 21).repeat(50, 1), torch.ones(50, 20, dtype=torch.long)
     mask[:, 10:] = 0
@@ -116,11 +124,13 @@ def test_texts_that_are_no_changes(text, message):
         changes.parse(text)
 
 
-def test_short_texts_keep_their_first_token_and_their_padding():
+@pytest.mark.parametrize("left", [False, True])
+def test_short_texts_keep_their_first_token_and_their_padding(left):
     ids, lengths = torch.arange(1, 8).repeat(4, 1), torch.tensor([[1], [2], [3], [7]])
     mask = (torch.arange(7) < lengths).long()
+    mask, first = (mask.flip(1), 7 - lengths) if left else (mask, 0 * lengths)
     dropped = changes.drop_tokens(0.9)({"input_ids": ids, "attention_mask": mask})["input_ids"] == 0
-    assert not dropped[:, 0].any()
+    assert not dropped.gather(1, first).any()
     assert not (dropped & (mask == 0)).any()
     assert dropped.sum(1).tolist() == [0, 1, 2, 6]
 

@@ -1,5 +1,6 @@
 """The properties of tests/properties.py, applied to every measure and every method of training."""
 
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -93,12 +94,20 @@ def test_no_batch_size_changes_a_measure(name):
     assert_same_for_every_batch_size(partial(MEASURES[name], restless(calm=True)), rel=rel)
 
 
+@contextmanager
+def default_dtype():
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(kept)
+
+
 @pytest.mark.parametrize("name", [*MEASURES, "uniform", "chebyshev"])
-def test_no_default_device_changes_a_measure(name):
+def test_no_default_device_or_precision_changes_a_measure(name):
     model = restless(calm=True)
     measured = MEASURES.get(name, partial(measure, sampling=name))
     expected = measured(model)
-    with torch.device("meta"):  # a tensor that is not made where the data are has no values
+    with torch.device("meta"), default_dtype():  # a tensor that is not made where the data are has no values
         assert_close(measured(model), expected, rel=1e-9)
 
 

@@ -2,7 +2,7 @@
 
 A change is any function of a batch that returns a batch of the same shape. Those here draw anew for every example, by
 the ``seed`` of a measurement, the ``generator`` of a training or :func:`torch.manual_seed`. All but :func:`drop_tokens`
-are differentiable, and take images N × channels × height × width (a tensor, or a tuple or mapping with one of them).
+are differentiable, and take images N × … × height × width (a tensor, or a tuple or mapping with one of them).
 """
 
 import math
@@ -172,8 +172,9 @@ def compose(*changes: Callable[[Any], Any]) -> Change:
 def drop_tokens(share: float, token: int = 0) -> Change:
     """Return a change that replaces a share of the tokens of each text by ``token``, such as that of a mask.
 
-    The first token stays, which is often special, and so does padding, where there is an ``attention_mask``. Paths lie
-    at the embeddings: ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.
+    The first token stays, which is often special, and so does padding on either side, where there is an
+    ``attention_mask``. Paths lie at the embeddings:
+    ``measure(model, tokens, at=…, partners=drop_tokens(0.1, tokenizer.mask_token_id))``.
 
     Raises:
         ValueError: If ``share`` is not between 0 and 1, or ``token`` is negative; where it is used, if the mask is one
@@ -196,15 +197,17 @@ def drop_tokens(share: float, token: int = 0) -> Change:
                 "drop_tokens takes token ids, integers of shape texts × length, alone or as 'input_ids' of a "
                 f"dictionary, not {describe_shapes(examples)}."
             )
-        shown = examples.get("attention_mask", torch.ones_like(ids)) if by_name else torch.ones_like(ids)
+        shown = examples.get("attention_mask") if by_name else None
+        shown = torch.ones_like(ids) if shown is None else shown
         if shown.is_floating_point() and shown.is_cpu and bool((shown < 0).any()):
             raise ValueError(
                 "drop_tokens takes an attention_mask of 0 and 1, not one that is added to scores. Give booleans."
             )
         order = draw(ids.device, *ids.shape).masked_fill(shown == 0, 2.0)
-        order[:, 0] = 2.0
+        # The first token may come after padding.
+        order.scatter_(1, (shown != 0).int().argmax(1, keepdim=True), 2.0)
         # Of every text, the tokens with the smallest random numbers.
-        count = (share * (shown != 0).sum(1, keepdim=True)).round()
+        count = (share * (shown != 0).sum(1, keepdim=True).float()).round()
         dropped = ids.masked_fill((order.argsort(1).argsort(1) < count) & (order < 1), token)
         return {**examples, "input_ids": dropped} if by_name else dropped
 
@@ -256,9 +259,14 @@ def _change_images(examples: Tree, change: Callable[[Tensor], Tensor], *, vector
     if len(floating) != 1 or floating[0].dim() < (2 if vectors else 4):
         expected = "vectors, N × D, or images" if vectors else "images, N × channels × height × width"
         raise TypeError(f"expected one floating-point tensor of {expected}, not {describe_shapes(examples)}.")
-    if not vectors:
-        check_channels_first(floating[0])
-    return tree_map(lambda leaf: change(leaf) if leaf is floating[0] else leaf, examples)
+    images = floating[0]
+    if vectors:
+        changed = change(images)
+    else:
+        check_channels_first(images)
+        # Frames of a video are channels: all change alike.
+        changed = change(images.flatten(1, -3)).reshape(images.shape)
+    return tree_map(lambda leaf: changed if leaf is images else leaf, examples)
 
 
 # An example of each, and the types of its numbers.

@@ -17,6 +17,8 @@ def test_a_mean_and_its_interval():
     sample = torch.tensor([1.0, 2.0, 4.0, 7.0, 5.0, 3.0, 2.0, 8.0, 6.0, 1.0, 4.0], dtype=torch.float64)
     mean, stderr = mean_and_stderr(sample)
     assert (mean, stderr) == pytest.approx((sample.numpy().mean(), stats.sem(sample.numpy())))
+    for factor in (1e200, 1e-200):  # whose square leaves the range of float64
+        assert mean_and_stderr(factor * sample) == pytest.approx((factor * mean, factor * stderr))
     expected = stats.t.interval(0.9, 10, loc=mean, scale=stderr)
     assert interval(mean, stderr, count=11, level=0.9) == pytest.approx(expected, rel=1e-3)
     for level in (0, 1, 95):

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from effdeg.baselines import NEFTune
+from tests.batches import tokens
 from tests.models import mlp
 from tests.train.test_language import language_model, sequences
 
@@ -37,6 +39,22 @@ def test_it_is_uniform_noise_by_the_length_of_each_example_and_none_at_padding(g
     assert not noise[mask == 0].any()
     assert returned.loss is not None
     assert not torch.allclose(returned.logits, plain.logits)
+
+
+def test_masks_of_all_kinds_mean_the_same():
+    class Embeddings(nn.Embedding):
+        def forward(self, input_ids, attention_mask):
+            return super().forward(input_ids)
+
+    model, batch = Embeddings(30, 8), tokens()
+    mask = batch["attention_mask"]
+    added = torch.zeros(mask.shape).masked_fill(mask == 0, -1e9)  # to scores
+    for each in (mask.bool(), mask.float(), 3 * mask, added):
+        one, other = (
+            NEFTune(at=model, generator=torch.Generator().manual_seed(0))(model, batch | {"attention_mask": given})[0]
+            for given in (mask, each)
+        )
+        assert torch.equal(one, other)
 
 
 def test_without_a_mask_all_tokens_count_and_in_bfloat16_it_is_rounded_once():

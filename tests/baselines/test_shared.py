@@ -237,7 +237,7 @@ def test_outputs_that_are_no_logits(name):
 
 
 @pytest.mark.parametrize("name", ["regmixup brier", "rdrop"])
-@pytest.mark.parametrize(("y", "given"), [(Y[:3], r"shape \(3,\)"), (None, "type NoneType")])
+@pytest.mark.parametrize(("y", "given"), [(Y[:3], r"shape \(3,\)"), (None, "type NoneType"), (Y.tolist(), "type list")])
 def test_labels_that_do_not_match_the_batch(name, y, given):
     with pytest.raises(ValueError, match=rf"the labels \(y\) are of {given}.* needs a tensor of 12 rows"):
         PENALTIES[name](Unexpected(), X, y)

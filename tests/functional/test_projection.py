@@ -41,6 +41,19 @@ def test_gradcheck_where_eigenvalues_are_distinct(nodes, outputs):
     assert torch.autograd.gradcheck(even, values, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_values_whose_squares_leave_the_range_of_float64(factor):
+    values = torch.randn(3, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = []
+    for scale in (1.0, factor):
+        leaf = (scale * values).requires_grad_()
+        scores = project(leaf, 2)
+        (weights * scores).sum().backward()
+        found.append((scores.detach().abs() / scale, leaf.grad.abs()))
+    torch.testing.assert_close(*found)
+
+
 def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
     alpha = chebyshev_nodes(6)
     values = torch.randn(7, 6, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(5))

@@ -168,6 +168,24 @@ def test_a_loss_that_is_a_sum():
     evaluate(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), names=["sharpness@0.05"])
 
 
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [
+        (lambda outputs, labels: (outputs - labels).square().mean(), X[:, 0]),
+        (lambda outputs, labels: nn.functional.softplus(-outputs * (2 * labels - 1)).mean(), Y % 2),
+        (lambda outputs, labels: (outputs[:, 0] - labels).abs().mean(), X[:, :1]),
+    ],
+)
+def test_a_loss_that_broadcasts_labels(loss, targets):
+    model = nn.Linear(6, 1).double()
+    with pytest.raises(
+        ValueError, match=r"mean over all four pairs.*labels of shape \(2,.* are broadcast. Give labels"
+    ):
+        proxies.sharpness(model, (X, targets), loss)
+    if targets.dim() == 1:
+        assert proxies.sharpness(model, (X, targets[:, None]), loss).value > 0
+
+
 @pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
 @pytest.mark.parametrize("name", ["sharpness@0.05", "jacobian_norm", "mixup_margin", "hessian_trace", "path_norm"])
 def test_derivatives_where_gradients_are_off(name, context):

@@ -42,6 +42,13 @@ def test_of_small_matrices(size):
     assert abs(float(vector @ basis[:, -1])) == pytest.approx(1, abs=1e-12)
 
 
+def test_eigenvalues_whose_squares_leave_the_range_of_float64():
+    matrix, _ = spectrum(torch.linspace(1, 9, 40).double())
+    for factor in (1e200, 1e-200):
+        value, _ = largest_eigenvalue(lambda x: factor * (matrix @ x), torch.ones(40).double(), 1e-6, "it")  # noqa: B023
+        assert value == pytest.approx(9 * factor, rel=1e-6)
+
+
 def test_it_says_when_it_has_not_converged(monkeypatch):
     monkeypatch.setattr("effdeg.proxies._lanczos._WORKING_SET", 0)
     values = 1 - torch.linspace(0, 1, 2000).double() ** 8  # flat at the top

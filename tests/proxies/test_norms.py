@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from effdeg.proxies import distance, frobenius_product, frobenius_sum, parameter_norm, spectral_product, spectral_sum
+from effdeg.proxies import (
+    NotApplicable,
+    distance,
+    frobenius_product,
+    frobenius_sum,
+    parameter_norm,
+    spectral_product,
+    spectral_sum,
+)
 from effdeg.proxies._evaluator import Evaluator
 from effdeg.proxies._norms import linear_maps
 from tests.models import mlp
@@ -64,6 +72,32 @@ def test_a_product_beyond_floats_keeps_its_logarithm():
     found = frobenius_product(model)
     assert math.isinf(found.value)
     assert found.settings["logarithm"] == pytest.approx(300 * math.log(20))
+
+
+NORMS = [parameter_norm, frobenius_sum, spectral_sum, frobenius_product, spectral_product]
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_weights_whose_squares_leave_the_range_of_float64(factor):
+    model, large = nn.Linear(6, 4).double(), nn.Linear(6, 4).double()
+    with torch.no_grad():
+        for one, other in zip(large.parameters(), model.parameters(), strict=True):
+            one.copy_(factor * other)
+    for norm in NORMS:
+        assert norm(large).value == pytest.approx(factor * norm(model).value, rel=1e-9)
+    zero = {name: torch.zeros_like(each) for name, each in model.state_dict().items()}
+    assert distance(large, zero).value == pytest.approx(factor * parameter_norm(model).value, rel=1e-9)
+
+
+def test_weights_that_are_no_numbers_have_no_norm():
+    broken, codes = nn.Linear(6, 4), nn.Linear(6, 4)
+    nn.init.constant_(broken.weight, torch.nan)
+    codes.weight = nn.Parameter(torch.ones(4, 6, dtype=torch.int8), requires_grad=False)
+    for norm in NORMS:
+        with pytest.raises(NotApplicable, match="'weight' holds NaN or infinite"):
+            norm(broken)
+        with pytest.raises(NotApplicable, match=r"'weight' is in torch\.int8, as quantized weights are"):
+            norm(codes)
 
 
 class Tied(nn.Module):

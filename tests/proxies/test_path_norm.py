@@ -92,6 +92,14 @@ def test_what_has_no_path_norm_is_named():
             path_norm(model, data)
 
 
+@pytest.mark.parametrize("weight", [1e200, torch.nan])
+def test_a_path_norm_that_is_no_number(weight):
+    model = nn.Linear(6, 4).double()
+    nn.init.constant_(model.weight, weight)
+    with pytest.raises(ValueError, match=r"square of the path norm is (inf|nan)"):
+        path_norm(model, torch.randn(2, 6))
+
+
 POOLS = {
     "half outside": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
     "half outside, counted": nn.AvgPool2d(3, 2, 1),

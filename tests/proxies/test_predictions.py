@@ -152,6 +152,10 @@ class TestMano:
         assert mano(READ, 200 * torch.eye(4).double()).value == pytest.approx((1 / 4) ** 0.25)
         assert mano(READ, torch.zeros(9, 4)).value == 0
 
+    def test_squares_that_overflow(self):
+        with pytest.raises(NotApplicable, match="squares of the logits are too large"):
+            mano(READ, 1e200 * torch.ones(5, 4, dtype=torch.float64))
+
     @pytest.mark.parametrize("classes", [1, 2])
     def test_two_classes_are_refused(self, classes):
         with pytest.raises(NotApplicable, match="at least three classes"):
@@ -171,6 +175,22 @@ class TestEnergy:
         logits = torch.zeros(10, 4)
         logits[1:] += 100
         assert energy(READ, logits).value == pytest.approx(90)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_log_probabilities_are_no_logits_where_the_size_of_logits_counts(dtype):
+    logits = draw_logits(40)
+    known = logits.log_softmax(1).to(dtype).float()
+    for proxy in (mano, energy):
+        with pytest.raises(NotApplicable, match="outputs are log-probabilities"):
+            proxy(READ, known)
+    for proxy in (confidence, entropy, nuclear_norm, cot):
+        assert proxy(READ, known).value == pytest.approx(proxy(READ, logits).value, rel=1e-3)
+    certain = 30 * logits  # here MaNo is that of the probabilities
+    assert mano(READ, certain.log_softmax(1)).value == pytest.approx(mano(READ, certain).value)
+    choice = effdeg.pick([lambda x: x.log_softmax(1), READ], logits, change=changes.noise(0.1))
+    measures = [choice.measures[name] for name in sorted(choice.measures)]
+    assert ["energy" in each for each in measures] == [False, True]
 
 
 class TestCot:

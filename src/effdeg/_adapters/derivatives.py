@@ -102,7 +102,8 @@ def squared_norms(
 def _draw(values: Tensor, generator: torch.Generator | None) -> Tensor:
     if generator is None:
         return torch.randn_like(values)
-    return send(torch.randn(values.shape, generator=generator, device=generator.device), values.device)
+    drawn = torch.randn(values.shape, generator=generator, dtype=torch.float32, device=generator.device)
+    return send(drawn, values.device)
 
 
 @contextmanager

@@ -14,8 +14,10 @@ def check_rows_of_labels(y: object, batch: int) -> None:
     """Raise unless the labels are a tensor with one row per example."""
     if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != batch:
         given = f"of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"of type {type(y).__name__}"
+        advice = " Write torch.as_tensor(y)." if isinstance(y, (list, tuple, np.ndarray)) else ""
         raise ValueError(
             f"the labels (y) are {given}; a batch of {batch} (the first dimension of x) needs a tensor of {batch} rows."
+            f"{advice}"
         )
 
 

@@ -320,7 +320,7 @@ def as_class_logits(outputs: Tensor) -> Tensor:
     if not single and are_distributions(logits):
         raise ValueError(
             "the outputs are probabilities already: none is negative, and they sum to 1 or 100. Let the model return "
-            "logits, or the logarithms of the probabilities."
+            "logits."
         )
     if (bounds := _bounds_like_probabilities(logits)) is not None:
         problem = f"the outputs are all {bounds.text}, as probabilities are"

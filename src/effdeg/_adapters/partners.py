@@ -142,12 +142,14 @@ def _naming_partners() -> Iterator[None]:
         raise
 
 
-def draw(device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, **how: Any) -> Tensor:
+def draw(
+    device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Draw random numbers on a device; by the generator of this thread, if there is one, the same on every device."""
     generator = None if torch.compiler.is_compiling() else GENERATOR.get()  # which torch.compile cannot follow
     if generator is None:
-        return by(shape, device=device, **how)
-    return by(shape, generator=generator, device=generator.device, **how).to(device)
+        return by(shape, device=device, dtype=dtype)
+    return by(shape, generator=generator, device=generator.device, dtype=dtype).to(device)
 
 
 def read_changes(partners: Any) -> list[Callable[[Any], Any]]:

@@ -10,8 +10,19 @@ from effdeg._utils.checks import check_level
 
 def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
     """Return the mean of independent draws and its standard error, which is infinite for a single draw."""
-    mean = float(sample.mean())
-    return mean, float(sample.std()) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
+    unit = power_of_two(sample)
+    sample = sample / unit
+    stderr = float(sample.std()) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
+    return float(sample.mean()) * unit, stderr * unit
+
+
+def power_of_two(*values: Tensor) -> float:
+    """Return a power of two of the size of the largest number, 1 if that is zero or not finite.
+
+    Divided by it, which is exact, numbers can be squared without leaving the range of their precision.
+    """
+    largest = max((float(each.detach().abs().max()) for each in values if each.numel()), default=0.0)
+    return 2.0 ** (math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
 
 
 def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:

@@ -65,7 +65,7 @@ def _draw_boxes(
     centers = draw(torch.rand, 2, len(x), 1, dtype=torch.float64, device=device, generator=generator)
 
     def near(center: Tensor, size: int) -> Tensor:
-        pixels = (torch.arange(size, device=device) + 0.5) / size
+        pixels = (torch.arange(size, dtype=torch.float32, device=device) + 0.5) / size
         return (pixels - center).abs() < half[:, None]
 
     rows, columns = (near(center, size) for center, size in zip(centers, x.shape[-2:], strict=True))

@@ -158,4 +158,4 @@ def check_labels(y: Tensor, batch: int, classes: int | None) -> None:
         )
     # Not on a GPU, where the check would synchronize: there, an invalid id is ignored like -100.
     if not y.is_cuda and not is_traced():
-        check_class_ids(y, classes, f"classes={classes}")
+        check_class_ids(y.long(), classes, f"classes={classes}")

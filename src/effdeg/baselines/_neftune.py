@@ -83,6 +83,9 @@ class NEFTune(Regularizer):
         noise = 2 * draw(torch.rand, *hidden.shape, device=hidden.device, generator=self.generator, dtype=dtype) - 1
         if mask is None:
             return (hidden.to(dtype) + self.alpha / math.sqrt(hidden[0].numel()) * noise).to(hidden.dtype)
-        seen = mask.to(noise)
+        seen = mask > 0
+        if mask.is_floating_point():
+            # One that is added to scores has zeros where tokens count.
+            seen = torch.where(seen.any(), seen, mask >= 0)
         size = self.alpha / (seen.sum(1).clamp(min=1) * hidden.shape[2]).sqrt()
         return (hidden.to(dtype) + noise * (seen * size[:, None])[..., None]).to(hidden.dtype)

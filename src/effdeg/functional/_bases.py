@@ -67,6 +67,8 @@ def evaluate(
         >>> evaluate(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.5, 1.0])).flatten()  # 1 + 2t
         tensor([-1.,  1.,  3.])
     """
+    if not coefficients.is_floating_point():
+        coefficients = coefficients.to(alpha.dtype)
     design = basis_matrix(alpha.to(coefficients.dtype), coefficients.shape[-2] - 1, basis)
     return design @ coefficients
 
@@ -78,7 +80,7 @@ def effective_degree(
 
     Normalized, it is Σ_k w_k |c_k| / Σ_k |c_k| for each output: a mean weight, with w_k = k a mean degree in [0, K],
     that does not change when the output is scaled. The divisor counts every degree, even one of weight 0. An output
-    that is zero everywhere has degree 0 and a zero gradient.
+    that is zero everywhere has degree 0 and a zero gradient. It is computed and returned in float32 or better.
 
     Args:
         coefficients: Coefficients in an orthogonal polynomial basis, degree 0 first, as of :func:`fit`.
@@ -104,12 +106,14 @@ def effective_degree(
         tensor(1.)
     """
     weights = check_degree_weights(weights, degree=coefficients.shape[-2] - 1)
+    # In half precision a sum of many degrees overflows or loses its digits.
     magnitudes = coefficients.abs()
+    magnitudes = magnitudes.to(torch.promote_types(magnitudes.dtype, torch.float32))
     if normalized:
         # So that no sum overflows. A common factor changes nothing and has no gradient.
         largest = magnitudes.detach().amax(-2, keepdim=True)
         magnitudes = magnitudes / torch.where(largest == 0, torch.ones_like(largest), largest)
-    weighted = (_weigh_degrees(weights, coefficients)[:, None] * magnitudes).sum(-2)
+    weighted = (_weigh_degrees(weights, magnitudes)[:, None] * magnitudes).sum(-2)
     if normalized:
         total = magnitudes.sum(-2)
         weighted = weighted / torch.where(total == 0, torch.ones_like(total), total)

@@ -84,9 +84,16 @@ class _Scores(torch.autograd.Function):
         # In float64: the rounding of the mean may be as large as the differences from it, and the Gram matrix squares.
         values = values.double()
         centered = values - values.mean(-2, keepdim=True)
+        unit = torch.ones((), dtype=values.dtype, device=values.device)
+        if dtype == torch.float64:
+            # A power of two, by which nothing is rounded: squares could leave the range of float64. The gradient does
+            # not depend on it.
+            largest = centered.abs().amax((-2, -1), keepdim=True)
+            unit = torch.where(largest > 0, 2.0 ** (torch.frexp(largest).exponent - 1).double(), unit)
+        centered = centered / unit
         directions, singular = _decompose(centered)
         ctx.save_for_backward(centered.to(dtype), directions, singular)
-        return (directions[..., :components] * singular[..., None, :components]).to(dtype)
+        return (directions[..., :components] * singular[..., None, :components] * unit).to(dtype)
 
     @staticmethod
     @once_differentiable

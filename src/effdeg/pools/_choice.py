@@ -1,6 +1,6 @@
 """A choice among models: scores, how certain they are, and when not to trust them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg.pools._observation import Observation
+from effdeg.proxies._evaluator import NotApplicable
 from effdeg.proxies._predictions import score_cot, score_energy, score_mano, score_nuclear_norm
 
 if TYPE_CHECKING:
@@ -288,12 +289,19 @@ def _list_measures(observation: Observation, compared: Mapping[str, Tensor]) -> 
     measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
     of_all = {
         "nuclear_norm": score_nuclear_norm(probabilities),
-        "mano": score_mano(observation.logits) if probabilities.shape[1] > 2 else None,  # two classes have none
-        "energy": score_energy(observation.logits),
+        "mano": _score_if_applicable(score_mano, observation.logits),
+        "energy": _score_if_applicable(score_energy, observation.logits),
         "cot": score_cot(probabilities),
         "train_accuracy": observation.train_accuracy,
     }
     return measures | {name: (value, None) for name, value in of_all.items() if value is not None}
+
+
+def _score_if_applicable(score: Callable[[Tensor], float], logits: Tensor) -> float | None:
+    try:
+        return score(logits)
+    except NotApplicable:  # two classes, or log-probabilities
+        return None
 
 
 def _find_notes(

@@ -106,7 +106,8 @@ class _Hessian:
     def draw(self, generator: torch.Generator) -> Tensor:
         """Draw a standard normal vector, on the CPU, so that a seed gives the same on every device."""
         size = sum(weight.numel() for weight in self._leaves.values())
-        return torch.randn(size, generator=generator, device="cpu").to(self._device, self._dtype)
+        drawn = torch.randn(size, generator=generator, dtype=torch.float32, device="cpu")
+        return drawn.to(self._device, self._dtype)
 
     def check_symmetric(self) -> None:
         """Raise if xᵀHy is not yᵀHx for two random vectors: then second derivatives are wrong, or change each time."""

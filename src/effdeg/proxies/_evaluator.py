@@ -292,14 +292,16 @@ class Evaluator:
                 raise NotApplicable(str(error)) from error
 
     def _check_labels(self) -> None:
-        # Only the loss knows which labels it takes: try it on those with the smallest and the largest class id.
+        # Only the loss knows which labels it takes: try it on those with the smallest and the largest number.
         rows = torch.arange(min(2, self.count), device="cpu")
-        if _is_id(self.labels):
-            ids = self.labels.reshape(len(self.labels), -1).cpu()
-            rows = torch.stack([ids.amin(1).argmin(), ids.amax(1).argmax()])
+        if isinstance(self.labels, Tensor) and not self.labels.is_complex():
+            numbers = self.labels.detach().reshape(self.count, -1).cpu().double()
+            rows = torch.stack([numbers.amin(1).argmin(), numbers.amax(1).argmax()])
         self._check_loss_on(rows)
         if self.count < 2:
             return
+        if rows[0] == rows[1]:
+            rows = torch.arange(2, device="cpu") + rows[0].clamp(max=self.count - 2)
         self.once("look", self._look)
         both, first, second = (float(self.loss_and_outputs(part)[0]) for part in (rows, rows[:1], rows[1:]))
         total = first + second
@@ -308,13 +310,31 @@ class Evaluator:
                 f"the loss of two examples, {both:.4g}, is the sum of their losses; the mean over the batch was "
                 "expected. Use reduction='mean'."
             )
-        rounding = max(1e-3, 4 * torch.finfo(self.runner.precision(self.inputs)).eps)
+        epsilon = torch.finfo(self.runner.precision(self.inputs)).eps
+        if abs(both - total / 2) > 20 * epsilon * abs(both):
+            self._check_not_broadcast(rows, both, total / 2)
+        rounding = max(1e-3, 4 * epsilon)
         if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
             warnings.warn(
                 f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
                 f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
                 f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
                 stacklevel=2,
+            )
+
+    def _check_not_broadcast(self, rows: Tensor, both: float, mean: float) -> None:
+        """Raise if the loss of two examples is the mean over all pairs of an output and a label."""
+        assert self.loss is not None
+        inputs, labels = self.fetch(rows)
+        outputs = shaped_values(self.runner(inputs), "identity", points=2)
+        crossed = [float(self.loss(outputs[[one]], take(labels, torch.tensor([1 - one])))) for one in range(2)]
+        of_pairs = (mean + sum(crossed) / 2) / 2
+        if 10 * abs(both - of_pairs) < abs(both - mean):
+            shapes = " and ".join(str(tuple(leaf.shape)) for leaf in tensors(labels))
+            raise ValueError(
+                f"the loss of two examples, {both:.4g}, is the mean over all four pairs of an output and a label, not "
+                f"that of their losses, {mean:.4g}: outputs of shape {tuple(outputs.shape)} and labels of shape "
+                f"{shapes} are broadcast. Give labels of the shape of the outputs, such as y[:, None]."
             )
 
     def _check_loss_on(self, rows: Tensor) -> None:

@@ -57,7 +57,7 @@ def jacobian_norm(
                     # For all examples at once, so that they do not depend on the batch size.
                     generator = torch.Generator().manual_seed(evaluator.seed)
                     shape = evaluator.count, projections, values.shape[1]
-                    drawn.append(torch.randn(shape, generator=generator, device="cpu"))
+                    drawn.append(torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu"))
                 directions = drawn[0][part] if drawn else None
                 return squared_norms(values, inputs, projections=projections, directions=directions).double().cpu()
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from effdeg._utils.statistics import power_of_two
+
 # The smallest number of products, since the start may be almost orthogonal to the eigenvector; and the largest.
 LEAST, MOST = 20, 1000
 # Numbers in all vectors that are kept: 1 GiB in float64. Large maps keep 20 vectors, as ARPACK does.
@@ -28,6 +30,9 @@ def largest_eigenvalue(
     basis[0], count = start / start.norm(), 1
     for products in range(1, MOST + 1):
         rest = multiply(basis[count - 1])
+        if products == 1:
+            unit = power_of_two(rest)  # so that no square overflows
+        rest = rest / unit
         for again in range(2):  # once is not enough to stay orthogonal to all others
             along = basis[:count] @ rest
             rest = rest - along @ basis[:count]
@@ -42,7 +47,9 @@ def largest_eigenvalue(
             break
         if products == MOST:
             warnings.warn(
-                f"{what} has not converged after {MOST} products: {value:.6g} may be off by {missed:.1g}.", stacklevel=2
+                f"{what} has not converged after {MOST} products: {value * unit:.6g} may be off by "
+                f"{missed * unit:.1g}.",
+                stacklevel=2,
             )
             break
         if count == vectors:
@@ -51,4 +58,4 @@ def largest_eigenvalue(
             projected.zero_().diagonal()[:count] = values[-count:]
         basis[count] = rest / length
         count += 1
-    return value, rotation[:, -1].to(basis) @ basis[: len(rotation)]
+    return value * unit, rotation[:, -1].to(basis) @ basis[: len(rotation)]

@@ -136,7 +136,7 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
     if are_distributions(logits):
         raise NotApplicable(
             "the outputs are probabilities already: none is negative, and they sum to 1 or 100. Let the model return "
-            "logits, or the logarithms of the probabilities."
+            "logits."
         )
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
@@ -157,7 +157,7 @@ def _draw_pairs_of_one_class(labels: Tensor, count: int, seed: int) -> Tensor:
     """Draw pairs of different examples of one class; an example that is alone in its class is paired with itself."""
     generator = torch.Generator().manual_seed(seed)
     first = torch.randint(len(labels), (count,), generator=generator, device="cpu")
-    offset = torch.rand(count, generator=generator, device="cpu")
+    offset = torch.rand(count, generator=generator, dtype=torch.float32, device="cpu")
     order = labels.argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order), device="cpu")

@@ -17,6 +17,7 @@ from torch.nn.utils import parametrize
 from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import as_module
 from effdeg._utils.checks import shorten
+from effdeg._utils.statistics import power_of_two
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
@@ -42,8 +43,8 @@ def parameter_norm(model: Model, data: Any = None, **options: Unpack[RunOptions]
     """
     with Evaluator.open(model, **options) as evaluator:
         evaluator.check_weights()
-        parameters = list(evaluator.module.parameters())
-        return Result("parameter_norm", _norm(parameters), settings={"parameters": len(parameters)})
+        parameters = dict(evaluator.module.named_parameters())
+        return Result("parameter_norm", _norm(parameters.items()), settings={"parameters": len(parameters)})
 
 
 @check_options
@@ -70,8 +71,13 @@ def distance(model: Model, reference: object, **options: Unpack[RunOptions]) -> 
     with Evaluator.open(model, reference=reference, **options) as evaluator:
         evaluator.check_weights()
         other = check_reference(evaluator)
-        pairs = ((each, other[name]) for name, each in evaluator.module.named_parameters())
-        return Result("distance", _norm(w.detach().double().cpu() - w0.detach().double().cpu() for w, w0 in pairs))
+
+        def subtract(name: str, weight: Tensor) -> Tensor:
+            wide = torch.promote_types(weight.dtype, torch.float64)
+            return check_weight(name, weight).to("cpu", wide) - other[name].detach().to("cpu", wide)
+
+        parameters = evaluator.module.named_parameters()
+        return Result("distance", _norm((name, subtract(name, weight)) for name, weight in parameters))
 
 
 @check_options
@@ -160,7 +166,7 @@ def _product(name: str, norms: list[float]) -> Result:
 
 
 def _frobenius_norms(evaluator: Evaluator) -> list[float]:
-    return [float(each.weight.double().norm()) for each in linear_maps(evaluator)]
+    return [_norm([(each.name, each.weight)]) for each in linear_maps(evaluator)]
 
 
 def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
@@ -191,9 +197,24 @@ def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
     return other
 
 
-def _norm(tensors: Iterable[Tensor]) -> float:
-    squares = [float(torch.linalg.vector_norm(each.detach(), dtype=torch.float64).square()) for each in tensors]
-    return math.sqrt(math.fsum(squares))
+def _norm(named: Iterable[tuple[str, Tensor]]) -> float:
+    """Return the L2 norm of all numbers."""
+    norms = []
+    for name, each in named:
+        sizes = check_weight(name, each).abs().double()
+        unit = power_of_two(sizes)
+        norms.append(float(torch.linalg.vector_norm(sizes / unit)) * unit)
+    unit = power_of_two(torch.tensor(norms, dtype=torch.float64, device="cpu"))
+    return math.sqrt(math.fsum((norm / unit) ** 2 for norm in norms)) * unit
+
+
+def check_weight(name: str, weight: Tensor) -> Tensor:
+    """Return a weight without gradients; raise unless it holds finite numbers, not the codes of a quantized weight."""
+    if not (weight.is_floating_point() or weight.is_complex()):
+        raise NotApplicable(f"the weight {name!r} is in {weight.dtype}, as quantized weights are: its norm is unknown.")
+    if not bool(weight.isfinite().all()):
+        raise NotApplicable(f"the weight {name!r} holds NaN or infinite numbers.")
+    return weight.detach()
 
 
 @dataclass(frozen=True)
@@ -211,7 +232,10 @@ class LinearMap:
         any padding, stride and dilation.
         """
         # Not every device has float64.
-        weight = self.weight.to("cpu" if self.weight.device.type == "mps" else self.weight.device).double()
+        weight = check_weight(self.name, self.weight)
+        weight = weight.to("cpu" if weight.device.type == "mps" else weight.device).double()
+        unit = power_of_two(weight)
+        weight = weight / unit
         matrix = weight.flatten(1)
         apply = matrix.matmul if self.convolution is None else _with_weight(self.convolution, weight)
         shape = features or matrix.shape[1:]
@@ -224,7 +248,7 @@ class LinearMap:
         generator = torch.Generator().manual_seed(seed)
         start = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").flatten()
         square, _ = largest_eigenvalue(multiply, start.to(weight.device), TOLERANCE, "a spectral norm's square")
-        return math.sqrt(max(square, 0.0))
+        return math.sqrt(max(square, 0.0)) * unit
 
 
 def linear_maps(evaluator: Evaluator) -> list[LinearMap]:

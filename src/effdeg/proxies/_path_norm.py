@@ -52,7 +52,12 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
             returned = evaluator.runner(ones, squared)
     if not isinstance(returned, Tensor):
         raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
-    return Result("path_norm", math.sqrt(float(returned.sum())))
+    squared_norm = float(returned.sum())
+    if not math.isfinite(squared_norm):
+        raise NotApplicable(
+            f"the square of the path norm is {squared_norm}: it is too large for float64, or weights are."
+        )
+    return Result("path_norm", math.sqrt(squared_norm))
 
 
 def _square_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:

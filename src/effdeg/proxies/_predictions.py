@@ -16,7 +16,7 @@ from torch import Tensor
 
 from effdeg._adapters.inference import Model
 from effdeg._adapters.labels import check_range, read_class_ids
-from effdeg._adapters.outputs import as_class_logits
+from effdeg._adapters.outputs import are_distributions, as_class_logits
 from effdeg._adapters.partners import change_examples, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK
 from effdeg._utils.checks import check_choice
@@ -105,7 +105,7 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
     although the probabilities do not. There is no standard error; ``settings`` has the normalization, ``"taylor"`` or
     ``"softmax"``. Arguments and errors are those of :func:`confidence`; two classes are too few, since all predictions
-    become certain when the smaller value is subtracted.
+    become certain when the smaller value is subtracted, and so are log-probabilities where the polynomial is used.
 
     Example:
         >>> import torch, effdeg
@@ -126,8 +126,8 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     The energy of an example is E = -ln Σ_k exp q_k of its logits q; the softmax is over examples. Peng et al. (2024)
     predict accuracy under shift from it. It is ln n if all energies are equal, and rises as those of most examples fall
     below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
-    not on probabilities alone. Models are comparable on the same number of examples. There is no standard error.
-    Arguments and errors are those of :func:`confidence`.
+    not on probabilities alone: of log-probabilities all energies are 0, and it is not applicable. Models are comparable
+    on the same number of examples. There is no standard error. Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -367,7 +367,12 @@ def score_mano(logits: Tensor) -> float:
     if _is_certain(logits):
         normalized = logits.softmax(1)
     else:
+        _check_no_log_probabilities(logits)
         powers = 1 + logits + logits.square() / 2
+        if not bool(powers.isfinite().all()):
+            raise NotApplicable(
+                "the squares of the logits are too large for float64: subtract what they have in common."
+            )
         powers = powers - powers.amin(1, keepdim=True)
         # Zeros where all logits of an example are equal, as in the authors' code.
         normalized = torch.nn.functional.normalize(powers, p=1, dim=1)
@@ -376,6 +381,7 @@ def score_mano(logits: Tensor) -> float:
 
 def score_energy(logits: Tensor) -> float:
     """Return :func:`energy` from logits, examples × classes."""
+    _check_no_log_probabilities(logits)
     return float(-(-logits.double().logsumexp(1)).log_softmax(0).mean())
 
 
@@ -393,6 +399,15 @@ def _read_shares(shares: Sequence[float]) -> NDArray[np.float64]:
     if given.ndim != 1 or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-6:
         raise ValueError(f"shares={shares} must be a number for each class, not negative, and sum to 1.")
     return given / float(given.sum())
+
+
+def _check_no_log_probabilities(logits: Tensor) -> None:
+    # The first of two logits that stand for a single output is zero.
+    if bool(logits[:, 0].any()) and are_distributions(logits.double().exp()):
+        raise NotApplicable(
+            "the outputs are log-probabilities, as of log_softmax, from which the size of the logits cannot be known: "
+            "this proxy needs the logits."
+        )
 
 
 def _is_certain(logits: Tensor) -> bool:
@@ -435,7 +450,8 @@ def _change(evaluator: Evaluator, block: slice) -> Tree:
 
 def _score(logarithms: Tensor, score: Score) -> Tensor:
     """Return how certain each prediction is: its negative entropy, or the largest probability."""
-    return (logarithms.exp() * logarithms).sum(1) if score == "entropy" else logarithms.amax(1).exp()
+    # A probability of zero may have the logarithm -inf.
+    return (logarithms.exp() * logarithms.clamp(min=-1e300)).sum(1) if score == "entropy" else logarithms.amax(1).exp()
 
 
 def _find_threshold(scores: Tensor, errors: int) -> float:

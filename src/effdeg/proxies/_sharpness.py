@@ -9,7 +9,7 @@ from torch import Tensor
 from effdeg._adapters.derivatives import ETA, steepest_ascent, weight_scales
 from effdeg._adapters.inference import Model
 from effdeg._utils.checks import check_count, check_number
-from effdeg._utils.statistics import mean_and_stderr
+from effdeg._utils.statistics import mean_and_stderr, power_of_two
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
 
@@ -167,8 +167,8 @@ def _average(rises: list[float], shares: list[float]) -> tuple[float, float | No
     mean = math.fsum(rise * share for rise, share in zip(rises, shares, strict=True))
     if len(rises) < 2:
         return mean, None
-    squares = math.fsum((share * (rise - mean)) ** 2 for rise, share in zip(rises, shares, strict=True))
-    return mean, math.sqrt(squares * len(rises) / (len(rises) - 1))
+    spread = math.hypot(*(share * (rise - mean) for rise, share in zip(rises, shares, strict=True)))
+    return mean, spread * math.sqrt(len(rises) / (len(rises) - 1))
 
 
 def _find_rise(evaluator: Evaluator, part: slice, scales: list[Tensor | None] | None, rho: float, steps: int) -> float:
@@ -241,8 +241,10 @@ class _Search:
 
 
 def _as_double(gradient: Weights) -> list[Tensor]:
-    # The norm of a large or tiny gradient could leave the range of its precision. Not every device has float64.
-    return [each.double() if each.device.type != "mps" else each.float() for each in gradient.values()]
+    # The norm of a large or tiny gradient, of which only the direction counts, could leave the range of its precision.
+    unit = power_of_two(*gradient.values())
+    # Not every device has float64.
+    return [(each.double() if each.device.type != "mps" else each.float()) / unit for each in gradient.values()]
 
 
 def _move(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
