@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import comparisons, engine, imagenet, together, training
+from benchmarks import comparisons, engine, imagenet, streaming, together, training
 from effdeg import Penalty
 
 
@@ -82,6 +82,7 @@ def test_throughput_of_a_small_network_and_of_one_that_does_not_fit(monkeypatch)
     monkeypatch.setattr(imagenet, "REPEATS", 1)
     monkeypatch.setattr(engine, "make_task", refuse_ed)
     monkeypatch.setattr(imagenet, "STREAMED_STEPS", 2)
+    monkeypatch.setattr(streaming, "FILES", 2)
     (record,) = imagenet.imagenet_throughput(["original-8"])
     plain, large = record["rows"]
     streamed = imagenet._measure(imagenet.TRIALS["strong-8-photos"], "plain")

@@ -21,29 +21,31 @@ def command(*arguments, code=0):
     assert ended.value.code == code
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """One folder for all recipes: equal runs are carried out once, and data are made up once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EFFDEG_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("EFFDEG_DATA", raising=False)
-        yield tmp_path_factory.mktemp("runs")
+# Recipes of the same data are run in one process and folder: equal runs are carried out once, data made up once.
+GROUPS = {}
+for _name, _recipe in all_recipes().items():
+    _data = f" {_recipe.settings.data}" if isinstance(_recipe.settings, Training) else ""
+    GROUPS.setdefault(f"{type(_recipe.settings).__name__}{_data}", []).append(_name)
 
 
-@pytest.mark.parametrize("name", all_recipes())
-def test_every_recipe_has_a_smoke_test(runs, name, capsys):
-    recipe = find_recipe(name)
-    if recipe.settings.to_dict().get("model", "").startswith(("clip", "all-MiniLM", "SmolLM2")):
-        pytest.importorskip("transformers")
-    method = next((each.name for each in recipe.methods if each.name.startswith("ed")), recipe.methods[0].name)
-    command("run", name, "--smoke", "--method", method, "--runs", str(runs))
-    out = capsys.readouterr().out
-    assert f"{name}@smoke: " in out
-    assert "its numbers mean nothing" in out
-    command("table", name, "--smoke", "--runs", str(runs))
-    out = capsys.readouterr().out
-    assert "Here: " in out
-    assert "not run" not in out.split("Here: ")[1][:10]
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_recipe_has_a_smoke_test(tmp_path, monkeypatch, group, capsys):
+    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("EFFDEG_DATA", raising=False)
+    runs = tmp_path / "runs"
+    for name in GROUPS[group]:
+        recipe = find_recipe(name)
+        if recipe.settings.to_dict().get("model", "").startswith(("clip", "all-MiniLM", "SmolLM2")):
+            pytest.importorskip("transformers")
+        method = next((each.name for each in recipe.methods if each.name.startswith("ed")), recipe.methods[0].name)
+        command("run", name, "--smoke", "--method", method, "--runs", str(runs))
+        out = capsys.readouterr().out
+        assert f"{name}@smoke: " in out
+        assert "its numbers mean nothing" in out
+        command("table", name, "--smoke", "--runs", str(runs))
+        out = capsys.readouterr().out
+        assert "Here: " in out
+        assert "not run" not in out.split("Here: ")[1][:10]
     assert [each.name for each in runs.iterdir()] == ["smoke"]
     assert not RunFolder(runs).read()  # nothing is among the real runs
     assert all(run.finished and run.recipe.endswith("@smoke") for run in RunFolder(runs / "smoke").read())

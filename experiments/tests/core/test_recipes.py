@@ -152,7 +152,7 @@ def test_ablations_share_their_runs_with_the_methods_and_differ_in_what_they_are
         ("procgen-jumper", "ed-self"): {"anchor"},
         ("procgen-jumper", "mixreg-ed"): {"mixreg"},
     }.items():
-        base = (settings_of(name, "ed") if "cifar10" not in name else ed).to_dict()
+        base = (settings_of(name, "ed") if "cifar10" not in name else short[1]).to_dict()
         found = settings_of(name, method).to_dict()
         assert {key for key, value in base.items() if found[key] != value} == expected
 

@@ -163,24 +163,6 @@ def test_replays_draw_anew_and_the_same_after_their_state_is_restored():
     assert seen[3:] == pytest.approx(seen[:3], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("regularizer", "compiled"),
-    [
-        *((name, False) for name in ("plain", "mixup", "sam", "asam", "jacobian", "ed", "mixup+ed")),
-        ("sam", True),
-        ("mixup+ed", True),
-    ],
-)
-def test_every_regularizer_learns(tmp_path, regularizer, compiled):
-    settings = small(
-        regularizer=regularizer, epochs=20, evaluate_every=20, limit=400, lr=3e-3, compile=compiled, precision="bf16",
-        **SETTINGS.get(regularizer, {}),
-    )  # fmt: skip
-    done = carry_out(tmp_path, settings, device=GPU)
-    assert done.summary["train_accuracy"] > 0.9
-    assert done.summary["test_accuracy"] > 0.8
-
-
 def test_more_runs_in_one_process_than_the_compiler_has_room_for(tmp_path):
     with torch._dynamo.config.patch(recompile_limit=2):
         for seed in range(4):

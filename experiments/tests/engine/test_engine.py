@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import test_streaming
 import torch
 from engine_runs import (
     assert_close,
@@ -298,6 +299,8 @@ def test_every_regularizer_steps_as_by_hand(name):
 
 HALVES = small(regularizer="ed", components=3, batch=40, limit=120, decay_on="matrices", weight_decay=0.3)
 MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
+# Images in files; unlike flips, the place of a crop depends on no process.
+STREAMED = test_streaming.small(augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
 
 
 def train_as(rank, folder):
@@ -324,6 +327,7 @@ def train_as(rank, folder):
     torch.save((model.state_dict(), float(step.penalties)), folder / f"halves.{rank}")
 
     loop._STEPS_BETWEEN_AGREEMENTS = 2
+    attempt("streamed", STREAMED, data=folder / "data")
     # One run is stopped here and goes on with one process; the other was started with one.
     attempt("left", MOVED, asked_to_stop=stop_after(2))
     attempt("joined", MOVED)
@@ -346,13 +350,21 @@ def train_as(rank, folder):
     attempt("broken", small(regularizer="ed"))
 
 
+@pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
     carry_out_stopped(tmp_path / "joined", MOVED, 13)
+    test_streaming.write_folders(tmp_path / "data" / "imagenet", test_streaming.draw_images())
     run_in_processes(train_as, (tmp_path,), 2)
     alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
     weights = torch.load(next((tmp_path / "plain").rglob("weights.pt")))
     assert_close(alone.weights, weights, rtol=1e-4, atol=1e-5)
+    streamed = carry_out(tmp_path / "alone_streamed", STREAMED, data=tmp_path / "data")
+    weights = torch.load(next((tmp_path / "streamed").rglob("weights.pt")))
+    assert_close(streamed.weights, weights, rtol=1e-4, atol=1e-5)
+    (shared,) = RunFolder(tmp_path / "streamed").read()
+    for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):
+        assert shared.value(key) == pytest.approx(streamed.run.value(key), rel=1e-3), key
     names = ("plain", "whole", "broken", "measured")
     (plain,), (whole,), (broken,), (measured,) = (RunFolder(tmp_path / name).read() for name in names)
     assert plain.environment["processes"] == 2

@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from engine_runs import assert_close, assert_same_end, break_off, carry_out, make_job, stop_in
+from engine_runs import assert_same_end, break_off, carry_out, stop_in
 from PIL import Image
 
-from effdeg_lab.core.runs import RunFolder, StoppedError
+from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.data import Labeled, check, decoding, image_files, load
 from effdeg_lab.data.decoding import Crops, count_decoders, draw_crop, find_center, read_crops
-from effdeg_lab.engine import evaluation, train
+from effdeg_lab.engine import evaluation
 from effdeg_lab.engine.streaming import StreamedExamples
 from effdeg_lab.models.made_up import draw_jpeg, write_folders
-from tests.properties import run_in_processes
 
 pytestmark = pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 CLASSES, TRAIN, TEST = 10, 13, 3  # images of each class
@@ -191,12 +190,11 @@ def test_gray_images_and_pngs_become_rgb(tmp_path):
         assert found.unique().tolist() == ([255] if image.mode == "CMYK" else [7])
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than cores
-def test_processes_decode_the_same_as_none_in_the_same_order(folder):
+def test_a_process_decodes_the_same_as_none_in_the_same_order(folder):
     state = torch.get_rng_state()
     keys = [[(0, 5), (0, 1)], [(0, 2)], [(1, 5), (1, 100), (0, 5)]]
     crops = Crops(load("imagenet", folder).train, 12, seed=3, least=0.2)
-    alone, again, others = (list(read_crops(crops, keys, decoders=decoders)) for decoders in (0, 0, 2))
+    alone, again, others = (list(read_crops(crops, keys, decoders=decoders)) for decoders in (0, 0, 1))
     for one, two, three in zip(alone, again, others, strict=True):
         assert torch.equal(one.images, two.images)
         assert torch.equal(one.images, three.images)
@@ -272,26 +270,6 @@ def test_settings_that_do_not_fit_images_in_files(tmp_path, folder, monkeypatch,
     monkeypatch.setattr(decoding, "read_crops", lambda *_, **__: pytest.fail("it decoded images"))
     with pytest.raises(ValueError, match=words):
         carry_out(tmp_path / "runs", small(regularizer="plain").change(changes), data=folder)
-
-
-# The place of a crop depends on no process, unlike flips.
-shared = partial(small, augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
-
-
-def train_as(rank, folder, place, settings, device="cpu"):
-    """Train as one of two processes, which may share a GPU."""
-    job = make_job(place / "two", settings, device, data=folder)
-    train(job.settings, job)
-    job.close()
-
-
-def test_two_processes_train_as_one(tmp_path, folder):
-    one = carry_out(tmp_path / "one", shared(), data=folder)
-    run_in_processes(train_as, (folder, tmp_path, shared()), 2)
-    (two,) = RunFolder(tmp_path / "two").read()
-    assert_close(one.weights, torch.load(next((tmp_path / "two").rglob("weights.pt"))), rtol=1e-4, atol=1e-5)
-    for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):
-        assert two.value(key) == pytest.approx(one.run.value(key), rel=1e-3), key
 
 
 @pytest.mark.parametrize(("split", "content"), [("train", b""), ("train", None), ("val", b"<html>")])
