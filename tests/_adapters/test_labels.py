@@ -49,7 +49,10 @@ def test_missing_labels_are_filled():
         (lambda: targets(torch.tensor([0]), (3,), "identity"), r"class ids, but output='identity' .*output='softmax'"),
         (lambda: targets(torch.zeros(1, 3).long(), (2, 3)), r"may have their classes in another one"),
         (lambda: targets(torch.zeros(1, 2).long(), (2, 2), "sigmoid"), r"may have their classes in the first or in"),
-        (lambda: check_rows_of_labels([1, 2], 2), r"the labels \(y\) are of type list; a batch of 2"),
+        (
+            lambda: check_rows_of_labels([1, 2], 2),
+            r"the labels \(y\) are of type list; a batch of 2.*Write torch.as_tensor\(y\)",
+        ),
         (
             lambda: check_rows_of_labels(torch.zeros(3), 2),
             r"are of shape \(3,\); a batch of 2 .* needs a tensor of 2 r",

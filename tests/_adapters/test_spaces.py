@@ -83,6 +83,24 @@ def test_a_layer_that_is_followed_by_work_in_place(at):
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("at", [None, "0"])
+def test_a_model_that_changes_its_inputs_in_place(at):
+    network = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)])
+
+    class Shifting(nn.Module):
+        def __init__(self, inplace):
+            super().__init__()
+            self.inplace, self.layers = inplace, network
+
+        def forward(self, x):
+            x = x.add_(1) if self.inplace else x + 1
+            return self.layers[0](x).tanh() + self.layers[1](x)  # which bypasses the first
+
+    at, inputs = at and f"layers.{at}", torch.linspace(-2, 2, 60).view(10, 6)
+    results = [effdeg.measure(Shifting(inplace), inputs, at=at, **FAST).per_path for inplace in (False, True)]
+    assert torch.equal(*results)
+
+
 def test_memory_that_runs_out_while_the_ends_are_captured():
     class Small(nn.Module):
         def __init__(self):

@@ -11,7 +11,7 @@ import effdeg
 from effdeg import proxies
 from tests.batches import Y
 from tests.models import mlp
-from tests.properties import assert_same_on_every_number_of_processes
+from tests.properties import assert_same_on_every_number_of_processes, run_in_processes
 
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
 MANY, FEW = {"paths": 70, "nodes": 8}, {"paths": 5, "nodes": 8}
@@ -49,3 +49,26 @@ def measure_all():
 def test_ranks_share_the_paths_and_agree_with_one_process(tmp_path):
     assert measure_all()["stopped early"]
     assert_same_on_every_number_of_processes(measure_all, tmp_path)
+
+
+def measure_apart(rank):
+    given = {"model": mlp(), "inputs": X, "seed": 0}
+    different = {
+        "weights of the model": {"model": mlp(seed=rank)},
+        "numbers of examples": {"inputs": X[rank:]},
+        "examples": {"inputs": X.roll(rank, 0)},
+        "settings": {"seed": rank},
+    }
+    for what, apart in different.items():
+        with pytest.raises(ValueError, match=f"but the {what} differ between ranks 0 and 1"):
+            effdeg.measure(**given | apart, paths=20, nodes=8, degree=4)
+    function = mlp(seed=rank)
+    with pytest.raises(ValueError, match="but the weights of the model differ"):
+        effdeg.trace(lambda x: function(x), X, **MANY)
+    random = [(x + torch.rand(6, generator=torch.Generator().manual_seed(rank)), 0) for x in X]
+    with pytest.raises(ValueError, match="but the examples differ"):
+        effdeg.trace(mlp(), random, **MANY)
+
+
+def test_ranks_that_measure_something_else_are_refused():
+    run_in_processes(measure_apart, (), 2)

@@ -85,6 +85,18 @@ def test_a_constant_model_has_degree_zero():
     assert (measured.value, measured.normalized, measured.residual, measured.stderr) == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("components", [None, 2])
+@pytest.mark.parametrize("scale", [2.0**-700, 2.0**1020])
+def test_values_whose_squares_are_no_numbers(scale, components):
+    model, inputs = mlp().double(), data()
+    settings = {"output": "identity", "components": components, **FAST}
+    plain, scaled = (effdeg.measure(lambda x, by=by: model(x) * by, inputs, **settings) for by in (1, scale))
+    assert (scaled.value, scaled.stderr) == pytest.approx((plain.value * scale, plain.stderr * scale), rel=1e-9)
+    assert (scaled.normalized, scaled.residual) == pytest.approx((plain.normalized, plain.residual), rel=1e-9)
+    torch.testing.assert_close(scaled.spectrum / scale, plain.spectrum)
+    torch.testing.assert_close(scaled.spectrum_stderr / scale, plain.spectrum_stderr)
+
+
 def test_residual_tells_when_the_degree_is_too_low():
     def wave(x):
         return torch.sin(12 * x)

@@ -67,3 +67,9 @@ def test_the_memory_of_a_fit_does_not_grow_with_the_outputs(outputs, slices, mon
     expected = effdeg.measure(mlp(outputs=outputs), X, paths=40, nodes=12, degree=5)
     torch.testing.assert_close(traced.fit(degree=5).per_path, expected.per_path, rtol=1e-12, atol=0)
     assert fitted == slices
+
+
+def test_a_function_of_the_outputs_that_works_in_place_leaves_the_trace_as_it_is():
+    traced = effdeg.trace(mlp(), X, paths=40, nodes=12)
+    twice = [traced.fit(degree=5, output=lambda logits: logits.mul_(2)).per_path for _ in range(2)]
+    assert torch.equal(*twice)

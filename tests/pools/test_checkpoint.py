@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import effdeg
 from effdeg import measure_pool
+from effdeg._adapters.arguments import ItemReader
+from effdeg.pools._checkpoint import LabeledExamples
 from tests.models import Tokens, mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
@@ -187,6 +189,23 @@ def test_examples_that_are_drawn_leave_the_random_state_alone(folder, by_loader)
     assert measure_pool(model, [folder], data, out=folder / "pool.csv", **FAST) == rows  # not refused
     assert measure_pool(model, [folder], data, **FAST) == rows
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_large_data_set_is_known_by_examples_that_are_no_regular_part_of_it():
+    class Periodic(torch.utils.data.Dataset):
+        def __init__(self, changed):
+            self.changed = changed
+
+        def __len__(self):
+            return 8000
+
+        def __getitem__(self, index):
+            return torch.full((2,), float(self.changed and index % 4 == 3)), 0
+
+    one, other = (LabeledExamples(Periodic(changed), "data", ItemReader(len)) for changed in (False, True))
+    assert one.fingerprint(0) == one.fingerprint(0)
+    assert one.fingerprint(0) != other.fingerprint(0)
+    assert not one.has_inputs_of(other, 0)
 
 
 def test_without_labels_there_is_no_accuracy(folder, data, train):

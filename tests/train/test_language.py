@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers")
 VOCABULARY = 30
 SHAPES = {
     "Llama": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
+    "Mixtral": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
     "GPT2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16},
 }
 
@@ -68,6 +69,16 @@ def test_it_is_the_loop_over_paths_and_positions(kind, side, top, anchor, monkey
     settings = {"anchor": anchor, "top": top, "degree": 3, "damping": 1e-3}
     expected = penalty_of_sequences(model, batch, PAIRS.tolist(), ALPHA.numpy(), **settings)
     assert degree.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_loss_of_routers_is_refused():
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_key_value_heads": 2}
+    model, batch = language_model("Mixtral", output_router_logits=True, **experts).float(), sequences()
+    for given in (batch, {name: batch[name] for name in ("input_ids", "attention_mask")}):
+        with pytest.raises(ValueError, match=r"computes a loss of its routers.*Set output_router_logits=False"):
+            Penalty(anchor=None, **FIXED)(model, given)
+    outputs, _ = Penalty(anchor="self", **FIXED)(model, batch, output_router_logits=False)
+    torch.testing.assert_close(outputs.loss, model(**batch, output_router_logits=False).loss)
 
 
 def test_without_anchors_the_model_runs_at_all_nodes():

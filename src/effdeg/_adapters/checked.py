@@ -18,17 +18,17 @@ class CheckedModels:
         self._parts: WeakSet[Any] = WeakSet()
 
     def __contains__(self, model: object) -> bool:
-        return all(part in self._parts for part in _find_parts(model))
+        return all(part in self._parts for part in find_parts(model))
 
     def add(self, model: object) -> None:
         """Remember that a model has passed."""
-        self._parts.update(_find_parts(model))
+        self._parts.update(find_parts(model))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CheckedModels, ()
 
 
-def _find_parts(model: object) -> list[Any]:
+def find_parts(model: object) -> list[Any]:
     """Return what makes a model and stays, even if a function is written anew: its code, its object, its modules."""
     used: list[Any] = []
     while isinstance(model, partial):

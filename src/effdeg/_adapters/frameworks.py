@@ -29,6 +29,8 @@ class Framework:
     base_model: Callable[[Any], Any] = lambda module: module
     # Returns whether a model's own loss, for such labels, is cross entropy that leaves out the label -100.
     leaves_out_ignored: "Callable[[Any, Tensor], bool]" = lambda _, __: False
+    # Returns what switches off a loss of a model, called with these keywords, that counts all rows; None if it is off.
+    loss_of_all_rows: Callable[[Any, Mapping[str, Any]], str | None] = lambda _, __: None
     # Returns how a causal language model is called; None for any other model.
     language_model: Callable[[Any], LanguageModel | None] = lambda _: None
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._adapters.checked import find_parts
 from effdeg._adapters.examples import as_arguments
 from effdeg._adapters.layers import as_module
 from effdeg._utils.checks import pluralize
@@ -328,6 +329,25 @@ def _state(model: object) -> dict[str, Tensor]:
 
 def _modules(model: object) -> list[nn.Module]:
     return list(model.modules()) if isinstance(model, nn.Module) else []
+
+
+def sum_weights(model: object) -> list[int] | None:
+    """Return a sum of the bits of each weight of a model, or of those that a function uses; None if it is sharded.
+
+    Without buffers: the running statistics of BatchNorm differ between the processes of DDP.
+    """
+    sums: list[Tensor] = []
+    for module in (part for part in find_parts(model) if isinstance(part, nn.Module)):
+        if any(hasattr(each, "_fsdp_wrapped_module") for each in module.modules()):
+            return None
+        for weight in module.parameters():
+            if hasattr(weight, "device_mesh"):
+                return None
+            bits = torch.view_as_real(weight.detach()) if weight.is_complex() else weight.detach()
+            if bits.is_floating_point():
+                bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.itemsize])
+            sums.append(bits.sum(dtype=torch.int64))
+    return [int(each) for each in sums]
 
 
 def first_floating(model: object) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +14,9 @@ from effdeg._adapters.arguments import ItemReader
 from effdeg._adapters.examples import as_examples, describe_shapes, find_broken
 from effdeg._adapters.inference import seed_everything
 from effdeg._utils.tree import Tree, has_rows, map_tensors, named_tensors, take, tensors
+
+Change = Callable[[Any], Any]
+"""A function of a batch, such as those of :mod:`effdeg.changes`, that returns one of the same form."""
 
 GENERATOR: ContextVar[torch.Generator | None] = ContextVar("GENERATOR", default=None)
 """What random changes draw from in this thread; None for torch's global generator, which all threads share."""
@@ -48,34 +51,73 @@ class Partners:
 
 
 def change_examples(
-    changes: Sequence[Callable[[Any], Any]], examples: Tree, count: int, *, seed: int, block: int, option: str
+    changes: Sequence[Change], examples: Tree, count: int, *, seed: int, block: int, option: str
 ) -> Tree:
     """Return changed copies of a block of examples, each by one of the functions that were given as ``option``."""
     drawn = int(np.random.SeedSequence([seed, 0, block]).generate_state(1, np.uint64)[0]) >> 1
     generator = torch.Generator().manual_seed(drawn)
-    token = GENERATOR.set(generator)
     changed = []
-    try:
-        with seed_everything(drawn), torch.no_grad():  # a function of the user's may draw as it likes
-            chosen = torch.zeros(count, dtype=torch.int64, device="cpu")
-            if len(changes) > 1:
-                chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
-            for number, change in enumerate(changes):
-                rows = (chosen == number).nonzero().flatten()
-                if len(rows):
-                    part = change(take(examples, rows))  # a copy: the function may work in place
-                    check_alike(take(examples, rows), part, f"function of {option}=")
-                    if block == 0:
-                        warn_of_mixed_rows(change, take(examples, rows), len(rows), option)
-                    check_finite(part, f"function of {option}=")
-                    changed.append((rows, part))
-    finally:
-        GENERATOR.reset(token)
+    with (
+        _draw_from(generator),
+        seed_everything(drawn),
+        torch.no_grad(),
+    ):  # a function of the user's may draw as it likes
+        chosen = torch.zeros(count, dtype=torch.int64, device="cpu")
+        if len(changes) > 1:
+            chosen = torch.randint(len(changes), (count,), generator=generator, device="cpu")
+        for number, change in enumerate(changes):
+            rows = (chosen == number).nonzero().flatten()
+            if len(rows):
+                part = change(take(examples, rows))  # a copy: the function may work in place
+                check_alike(take(examples, rows), part, f"function of {option}=")
+                if block == 0:
+                    warn_of_mixed_rows(change, take(examples, rows), len(rows), option)
+                check_finite(part, f"function of {option}=")
+                changed.append((rows, part))
     order = torch.cat([rows for rows, _ in changed]).argsort()
     return take(map_tensors(lambda *parts: torch.cat(parts), *(part for _, part in changed)), order)
 
 
-def warn_of_mixed_rows(change: Callable[[Any], Any], examples: Tree, count: int, option: str) -> None:
+def make_copies(
+    examples: Tree,
+    changes: Sequence[Change],
+    count: int,
+    generator: torch.Generator | None,
+    option: str = "partners",
+    *,
+    first: bool = False,
+    look: bool = False,
+) -> Tree:
+    """Return a changed copy of each of ``count`` examples in training; of several changes, one is drawn for each.
+
+    With ``look``, which waits for a GPU, copies are checked for NaN; in the ``first`` call, whether one depends on
+    other examples. Every change is made to all examples, so that no shape depends on what was drawn, for CUDA graphs.
+    """
+    with nullcontext() if generator is None else _draw_from(generator):
+        # Of copies: the function may work in place.
+        changed = [change(map_tensors(Tensor.clone, examples)) for change in changes]
+        for copies in changed:
+            check_alike(examples, copies, f"function of {option}=")
+            if look:
+                check_finite(copies, f"function of {option}=")
+        chosen = (draw(tensors(examples)[0].device, count) * len(changes)).long() if len(changes) > 1 else None
+    for change in changes if first and look else ():
+        warn_of_mixed_rows(change, examples, count, option)
+    if chosen is None:
+        return changed[0]
+
+    def choose(*leaves: Tensor) -> Tensor:
+        result = leaves[0]
+        for number, leaf in enumerate(leaves[1:], start=1):
+            if has_rows(leaf, count):
+                mine = (chosen == number).to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
+                result = torch.where(mine, leaf, result)
+        return result
+
+    return map_tensors(choose, *changed)
+
+
+def warn_of_mixed_rows(change: Change, examples: Tree, count: int, option: str) -> None:
     """Warn if the changed copy of an example depends on the other examples of its batch."""
 
     def run(rows: Tensor) -> Tree:
@@ -102,12 +144,8 @@ def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
     """
 
     def run_seeded(rows: Tensor) -> list[Tensor]:
-        token = GENERATOR.set(torch.Generator().manual_seed(0))
-        try:
-            with seed_everything(0), torch.no_grad():
-                return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
-        finally:
-            GENERATOR.reset(token)
+        with _draw_from(torch.Generator().manual_seed(0)), seed_everything(0), torch.no_grad():
+            return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
 
     every = torch.arange(count, device="cpu")
     for row in (0, count - 1) if count > 1 else ():
@@ -142,6 +180,15 @@ def _naming_partners() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _draw_from(generator: torch.Generator) -> Iterator[None]:
+    token = GENERATOR.set(generator)
+    try:
+        yield
+    finally:
+        GENERATOR.reset(token)
+
+
 def draw(
     device: torch.device, *shape: int, by: Callable[..., Tensor] = torch.rand, dtype: torch.dtype = torch.float32
 ) -> Tensor:
@@ -152,7 +199,7 @@ def draw(
     return by(shape, generator=generator, device=generator.device, dtype=dtype).to(device)
 
 
-def read_changes(partners: Any) -> list[Callable[[Any], Any]]:
+def read_changes(partners: Any) -> list[Change]:
     """Return the functions that partners are, or none if they are examples."""
     if callable(partners):
         return [partners]

@@ -11,7 +11,7 @@ from effdeg._adapters.examples import count_examples, describe_shapes
 from effdeg._adapters.inference import ModelRunner
 from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
 from effdeg._adapters.paths import check_interpolable, check_masks, interpolate, join_masks
-from effdeg._utils.tree import Tree, take, tensors
+from effdeg._utils.tree import Tree, map_tensors, take, tensors
 
 KEYWORDS = (
     "A dict holds the model's keywords. To pass one of its entries alone, write inputs[…]. If the model's argument is "
@@ -82,11 +82,11 @@ class Paths:
 
 def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
     """Return the output of a layer for a part of the examples."""
-    examples = take(end, part)
+    # A copy, and of what is captured too: models may work in place, as ReLU(inplace=True) does.
+    examples = map_tensors(Tensor.clone, take(end, part))
     captured: list[Tensor] = []
 
     def capture(features: Tensor) -> None:
-        # A copy: what follows may work in place, as ReLU(inplace=True) does.
         captured.append(features.clone())
 
     with replace_output(layer, capture, rows=len(tensors(examples)[0])):

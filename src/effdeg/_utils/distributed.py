@@ -1,7 +1,7 @@
 """Work shared among the processes of torch.distributed, if there are any."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -37,6 +37,20 @@ def union_over_ranks(parts: dict[int, Any]) -> dict[int, Any]:
     gathered: list[dict[int, Any]] = [{}] * size
     dist.all_gather_object(gathered, parts)
     return {key: part for each in gathered for key, part in each.items()}
+
+
+def check_same_on_ranks(shared: Mapping[str, Any]) -> None:
+    """Raise in every process, naming what differs, unless all have the same; None is not compared."""
+    rank, _ = rank_and_size()
+    first, *others = (given for _, given in sorted(union_over_ranks({rank: shared}).items()))
+    for other, given in enumerate(others, start=1):
+        for what in shared:
+            if first[what] != given[what] and first[what] is not None and given[what] is not None:
+                raise ValueError(
+                    f"the processes of torch.distributed divide the paths of one measurement, but the {what} differ "
+                    f"between ranks 0 and {other}. Give all processes the same model, the same data, not a shard for "
+                    "each, and the same settings; measure several models one after another, in all processes."
+                )
 
 
 def broadcast_from_first(value: T) -> T:

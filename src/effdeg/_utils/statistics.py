@@ -7,6 +7,9 @@ from torch import Tensor
 
 from effdeg._utils.checks import check_level
 
+_FEW = 100
+"""Up to this many degrees of freedom the distribution is a short sum; beyond, its expansion is exact to 1e-7."""
+
 
 def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
     """Return the mean of independent draws and its standard error, which is infinite for a single draw."""
@@ -43,20 +46,33 @@ def format_interval(low: float, high: float) -> str:
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """Return a quantile of Student's t distribution: exact for 1 and 2 degrees of freedom.
+    """Return a quantile of Student's t distribution.
 
-    Beyond, by Abramowitz and Stegun 26.7.5, its error is under 2% from 3 degrees of freedom on, under 0.01% from 10.
+    Up to 100 degrees of freedom by bisection of the distribution (Abramowitz and Stegun 26.7.3 and 26.7.4), beyond by
+    the expansion 26.7.5.
     """
-    if freedom == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        return (2 * probability - 1) * math.sqrt(2 / (4 * probability * (1 - probability)))
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return math.fsum(term / freedom**power for power, term in enumerate(terms))
+    if freedom > _FEW:
+        z = NormalDist().inv_cdf(probability)
+        terms = (
+            z,
+            (z**3 + z) / 4,
+            (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+            (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+        )
+        return math.fsum(term / freedom**power for power, term in enumerate(terms))
+    low, high = -math.pi / 2, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _probability_within(middle, freedom) < 2 * probability - 1 else (low, middle)
+    return math.sqrt(freedom) * math.tan(middle)
+
+
+def _probability_within(angle: float, freedom: int) -> float:
+    """Return the probability that Student's t lies within ± √freedom tan(angle)."""
+    odd = freedom % 2
+    total, term = 0.0, math.cos(angle) if odd else 1.0
+    for number in range(2 + odd, freedom + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (number - 1) / number
+    within = math.sin(angle) * total
+    return 2 / math.pi * (angle + within) if odd else within

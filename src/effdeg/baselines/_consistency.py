@@ -11,7 +11,7 @@ from effdeg._adapters.arguments import name_arguments
 from effdeg._adapters.examples import as_arguments, count_examples, examples_only
 from effdeg._adapters.inference import check_has_values
 from effdeg._adapters.outputs import shaped_values
-from effdeg._adapters.partners import check_changes, name_partners, read_changes
+from effdeg._adapters.partners import Change, check_changes, make_copies, name_partners, read_changes
 from effdeg._adapters.paths import check_real
 from effdeg._utils.checks import check_number
 from effdeg._utils.device import is_readable
@@ -19,7 +19,6 @@ from effdeg._utils.tree import Tree, has_rows, named_leaves, tensors
 from effdeg.baselines._mixup import Mixing, check_mixable
 from effdeg.baselines._shared import Call, Configured, check_no_labels, join_batches, run_joined
 from effdeg.train._anchors import run_teacher, teacher_values
-from effdeg.train._copies import Change, make_copies
 
 
 class _OnUnlabeled(Configured):

@@ -1,6 +1,7 @@
 """What the library must know about models of Hugging Face and Lightning Fabric, without importing either."""
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from effdeg._adapters.frameworks import Framework, LanguageModel, class_of, register
@@ -22,6 +23,17 @@ def leaves_out_ignored(module: Any, labels: "Tensor") -> bool:
     return classes and name.endswith(("ForSequenceClassification", "ForImageClassification"))
 
 
+def find_router_loss(module: Any, keywords: Mapping[str, Any]) -> str | None:
+    """Return what switches off the loss of the routers of a mixture of experts, which counts every token of a batch."""
+    asked = keywords.get("output_router_logits")
+    configured = getattr(_text_config(module), "output_router_logits", False)
+    return "output_router_logits=False" if (configured if asked is None else asked) else None
+
+
+def _text_config(module: Any) -> Any:
+    return module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
+
+
 def describe_language_model(module: Any) -> LanguageModel | None:
     """Return how a model of transformers is called that compares each output with the label of the next position."""
     kind: Any = class_of(module)
@@ -29,7 +41,7 @@ def describe_language_model(module: Any) -> LanguageModel | None:
     if not name.endswith(_SHIFTING) or name.startswith(("XLNet", "XLM", "Flaubert")):
         return None
     known = inspect.signature(kind.forward).parameters
-    config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
+    config = _text_config(module)
     padding = (getattr(config, token, None) for token in ("pad_token_id", "eos_token_id"))
     return LanguageModel(
         options={"use_cache": False} if "use_cache" in known else {},
@@ -41,7 +53,10 @@ def describe_language_model(module: Any) -> LanguageModel | None:
     )
 
 
-register("transformers", Framework(leaves_out_ignored=leaves_out_ignored, language_model=describe_language_model))
+_TRANSFORMERS = Framework(
+    leaves_out_ignored=leaves_out_ignored, loss_of_all_rows=find_router_loss, language_model=describe_language_model
+)
+register("transformers", _TRANSFORMERS)
 register("peft", Framework(base_model=lambda module: getattr(module, "get_base_model", lambda: module)()))
 for _package in ("lightning", "lightning_fabric"):
     register(_package, Framework(unwrap=lambda module: getattr(module, "_forward_module", None)))

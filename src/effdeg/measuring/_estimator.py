@@ -59,11 +59,31 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     """Fit polynomials to values and summarize each path.
 
     The columns are the effective degree, raw and normalized; ``missed``, the sum of squares that the fit misses, and
-    ``variation``, the sum of squares around the mean; ``confidence``, the largest value, averaged over nodes;
-    ``spectrum``, |c_k| averaged over outputs, for each degree k.
+    ``variation``, the sum of squares around the mean, both in units of ``unit`` squared; ``confidence``, the largest
+    value, averaged over nodes; ``spectrum``, |c_k| averaged over outputs, for each degree k.
     """
     # Fit on the device of the values, unless it has no float64.
     values = values.to("cpu" if values.device.type == "mps" else values.device)
+    unit = values.new_ones(len(values), dtype=torch.float64)
+    if values.dtype == torch.float64:
+        unit = _choose_unit(values)
+        values = values / unit[:, None, None]
+    table = _summarize_values(values, alpha, settings)
+    columns = {name: table[name] for name in table.widths}
+    columns["effective_degree"] = table["effective_degree"] * unit
+    columns["confidence"] = table["confidence"] * unit
+    columns["spectrum"] = table["spectrum"] * unit[:, None]
+    return PathTable.of({**columns, "unit": unit})
+
+
+def _choose_unit(values: Tensor) -> Tensor:
+    """Return a power of two for each path, in units of which its values have squares in float64: usually 1."""
+    largest = values.abs().amax((-2, -1))
+    extreme = largest.isfinite() & (largest > 0) & ((largest > 1e100) | (largest < 1e-100))
+    return torch.where(extreme, torch.exp2(largest.log2().floor().clamp(min=-1022)), 1.0)
+
+
+def _summarize_values(values: Tensor, alpha: Tensor, settings: FitSettings) -> PathTable:
     outputs = values.shape[-1]
     width = max(1, FITTED_AT_ONCE * outputs // max(1, values.numel()))
     if settings.components is not None or width >= outputs:
@@ -110,7 +130,7 @@ def _summarize_outputs(values: Tensor, alpha: Tensor, settings: FitSettings) -> 
 def summary_widths(degree: int) -> dict[str, int | None]:
     """Return the columns of :func:`summarize` with their widths."""
     numbers = ("effective_degree", "effective_degree_normalized", "missed", "variation", "confidence")
-    return {**dict.fromkeys(numbers), "spectrum": degree + 1}
+    return {**dict.fromkeys(numbers), "spectrum": degree + 1, "unit": None}
 
 
 def measure(
@@ -143,7 +163,8 @@ def measure(
 
     The defaults are the paper's protocol for comparing trained models. The paths depend only on ``seed`` and the number
     of examples, so models measured with the same seed share their paths. The model is left as it was: mode, device,
-    gradients, random state. Under ``torch.distributed`` the processes divide the paths, and each returns the result.
+    gradients, random state. Under ``torch.distributed`` the processes divide the paths, and each returns the result;
+    they are refused if their weights, examples or settings differ.
 
     Args:
         model: Any callable; an ``nn.Module`` is run in evaluation mode. It may return a tensor of any shape with the
@@ -255,7 +276,8 @@ def _check_tolerance(tolerance: float | None) -> float | None:
 
 def as_measurement(table: PathTable, pairs: Tensor, settings: Settings) -> Measurement:
     """Average the columns of :func:`summarize` over paths."""
-    missed, variation = table["missed"].sum().item(), table["variation"].sum().item()
+    share = (table["unit"] / table["unit"].max()).square()
+    missed, variation = ((table[name] * share).sum().item() for name in ("missed", "variation"))
     are_classes = settings.output == "softmax" and len(settings.outputs) == 1
     stderr = [mean_and_stderr(column)[1] for column in table["spectrum"].unbind(1)]
     return Measurement(

@@ -4,7 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
 from typing import Any
@@ -24,6 +24,7 @@ from effdeg._adapters.inference import (
     hold_models,
     inference,
     seed_everything,
+    sum_weights,
 )
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
@@ -33,7 +34,7 @@ from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import Paths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
-from effdeg._utils.distributed import broadcast_from_first, rank_and_size, union_over_ranks
+from effdeg._utils.distributed import broadcast_from_first, check_same_on_ranks, rank_and_size, union_over_ranks
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
 from effdeg.measuring._record import PathRecord
@@ -57,6 +58,7 @@ class DrawnPaths:
 
     settings: PathSettings
     pairs: Tensor
+    option: str = "partners"  # what the user calls `settings.partners`
 
     @classmethod
     def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
@@ -89,21 +91,14 @@ class PathBlocks:
 class PathRunner:
     """Runs a model along paths between examples, in batches that are halved when memory runs out."""
 
-    def __init__(
-        self,
-        runner: ModelRunner,
-        examples: Examples,
-        drawn: DrawnPaths,
-        batch_size: int | None,
-        option: str = "partners",
-    ) -> None:
+    def __init__(self, runner: ModelRunner, examples: Examples, drawn: DrawnPaths, batch_size: int | None) -> None:
         self._language = find_language_model(runner.model)
         if self._language is not None:
             runner = runner.adapted(partial(run_prompts, self._language))
         self._runner, self._examples = runner, examples
         self._read_item = ItemReader(runner.model)
         partners = drawn.settings.partners
-        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item, option)
+        self._partners = None if partners is None else Partners(partners, len(examples), self._read_item, drawn.option)
         self._space = Space(runner, drawn.settings.at)
         self._batches = Batches(batch_size, runner.device)
         if batch_size is None and self._language is not None:
@@ -123,6 +118,8 @@ class PathRunner:
         With ``reduce`` only a row for each path is kept, and little more than :data:`MOST_KEPT` numbers until then.
         """
         rank, size = rank_and_size()
+        if size > 1:
+            self._check_ranks()
         nodes, done = self.drawn.settings.nodes, 0
 
         def count(returned: Any, points: int) -> Tree:
@@ -162,6 +159,24 @@ class PathRunner:
             new_norms=find_new_norms(self._runner.model),
             notes=notes,
         )
+
+    def _check_ranks(self) -> None:
+        """Raise unless all processes share one measurement: of one model, along the same paths."""
+        settings = self.drawn.settings
+        check_same_on_ranks({
+            "settings": repr(replace(settings, at=self._space.name, partners=name_partners(settings.partners))),
+            "weights of the model": sum_weights(self._runner.model),
+            "numbers of examples": len(self._examples),
+            "examples": self._hash_some(),
+        })
+
+    def _hash_some(self) -> str | None:
+        """Return a hash of the first paths' examples; None if a data set draws from a generator of its own."""
+        drawn, hashes = self.drawn.pairs[:BLOCK].flatten().tolist(), set()
+        for _ in range(2):
+            with seed_everything(self.drawn.settings.seed):
+                hashes.add(hash_examples(self._examples.fetch(drawn)))
+        return hashes.pop() if len(hashes) == 1 else None
 
     def _add_note(self, note: str | None) -> None:
         if note is not None and note not in self.notes:

@@ -104,7 +104,8 @@ class Trace:
 
     def _read(self, read: OutputReader, part: slice) -> Float[Tensor, "paths nodes outputs"]:
         paths, nodes = self.alpha[part].shape
-        kept = map_tensors(lambda leaf: leaf.unflatten(0, (-1, nodes))[part].flatten(0, 1), self.outputs)
+        # A copy: the user's function of the outputs may work in place.
+        kept = map_tensors(lambda leaf: leaf.unflatten(0, (-1, nodes))[part].flatten(0, 1).clone(), self.outputs)
         return read(kept, paths * nodes).view(paths, nodes, -1)
 
     def plot(self, *, theme: str = "light", **fit: Any) -> "Figure":

@@ -143,7 +143,7 @@ class LabeledExamples:
     def fingerprint(self, seed: int) -> dict[str, Any]:
         """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
         count = len(self) if isinstance(self.examples, Batch) else min(len(self), _IDENTIFYING)
-        indices = self._spread(count)
+        indices = self._choose(count)
         return {
             "examples": len(self),
             "labels": self.has_labels,
@@ -155,11 +155,13 @@ class LabeledExamples:
         hashes = set()
         for each in (self, other):
             with seed_everything(seed):  # a data set may draw
-                hashes.add(hash_examples(self.read_item(each.examples.fetch(each._spread(_HASHED))).inputs))
+                hashes.add(hash_examples(self.read_item(each.examples.fetch(each._choose(_HASHED))).inputs))
         return len(self) == len(other) and len(hashes) == 1
 
-    def _spread(self, count: int) -> list[int]:
-        return [len(self) * number // count for number in range(count)]
+    def _choose(self, count: int) -> list[int]:
+        """Return indices that are the same each time, but not every n-th, which might all be of one class."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0), device="cpu")
+        return sorted(order[:count].tolist())
 
     def first(self, count: int) -> "LabeledExamples":
         """Return the first ``count`` examples."""

@@ -125,7 +125,7 @@ class Observer:
         settings = PathSettings(
             nodes=self.nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
-        drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T)
+        drawn = DrawnPaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, option="change")
 
         looks = count()
 
@@ -137,7 +137,7 @@ class Observer:
 
         rows: dict[int, dict[str, Tensor]] = {}
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
-            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size, option="change")
+            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
             for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
                 columns = _summarize(group, self.nodes)
                 for block, part in split_rows(group.blocks):

@@ -60,7 +60,8 @@ def run_teacher(teacher: Callable[..., Any], arguments: Any, keywords: Any) -> A
     weight = None if is_traced() else first_floating(as_module(teacher))
 
     def convert(leaf: Tensor) -> Tensor:
-        return leaf.to(weight.dtype) if weight is not None and leaf.is_floating_point() else leaf
+        # A copy of the user's batch: the teacher may work in place.
+        return leaf.to(weight.dtype if weight is not None and leaf.is_floating_point() else leaf.dtype, copy=True)
 
     with torch.no_grad():
         arguments, keywords = map_tensors(convert, (arguments, keywords))

@@ -171,15 +171,20 @@ class TrainingBatch:
             if note := note_floating_masks(self.examples):
                 warnings.warn(note, stacklevel=4)
 
-    def check_model_labels(self, model: object, *, anchored: bool) -> None:
+    def check_model_labels(self, model: object, *, anchored: bool, is_language: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""
         own = self.model_labels
         # Soft labels have the shape of the outputs, and were made for them.
-        tokens = anchored and _are_tokens(self.labels)
-        if not tokens and not isinstance(own, Tensor):
+        tokens = anchored and not is_language and _are_tokens(self.labels)
+        if not tokens and not is_language and not isinstance(own, Tensor):
             return  # before the framework of a function is asked for, which torch.compile does not trace
         base = base_model(model)
         framework = framework_of(base)
+        if remedy := framework.loss_of_all_rows(base, self.inputs[1]):
+            raise OwnLossError(
+                f"{type(base).__name__} computes a loss of its routers, which counts the tokens of the points as well "
+                f"as those of the batch. Set {remedy}, in its config or in the call."
+            )
         if isinstance(own, Tensor) and not framework.leaves_out_ignored(base, own):
             raise OwnLossError(
                 "x holds 'labels', from which the model may compute a loss of its own that counts the points too. Take "

@@ -15,7 +15,7 @@ from effdeg._adapters.inference import check_has_values
 from effdeg._adapters.labels import check_fitted_by_ids, check_soft_labels
 from effdeg._adapters.layers import Layer, as_module, find_embeddings
 from effdeg._adapters.outputs import Output, pick_tensor, shaped_values
-from effdeg._adapters.partners import name_partners
+from effdeg._adapters.partners import Change, name_partners
 from effdeg._adapters.paths import Sampling
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
@@ -26,7 +26,6 @@ from effdeg.functional._projection import drop_noise, share_of_components
 from effdeg.train._anchors import OWN, check_labels, check_teacher, find_ends, run_teacher
 from effdeg.train._batch import TrainingBatch, check_no_loss
 from effdeg.train._collapse import CollapseWatch
-from effdeg.train._copies import Change
 from effdeg.train._joined import run_joined
 from effdeg.train._language import Sequences, as_language_model
 from effdeg.train._points import Points, draw_points
@@ -221,8 +220,10 @@ class Penalty(nn.Module):
             **model_kwargs: More arguments for the model, treated like ``x``.
 
         Returns:
-            What the model would have returned for the batch (except that with ``batchnorm="joint"`` BatchNorm layers in
-            training mode also count the points), and the effective degree to add to the loss, a scalar.
+            What the model would have returned for the batch, and the effective degree to add to the loss, a scalar.
+            Examples must not depend on each other in the model, since the points are rows of the same batch: with
+            ``batchnorm="joint"`` BatchNorm layers in training mode count them, and so does any other statistic over
+            the batch, such as outputs that are standardized in ``forward``. Compute such statistics from the outputs.
 
         Raises:
             TypeError: If the model cannot be called, or no straight line joins examples: integers, complex numbers.
@@ -270,7 +271,8 @@ class Penalty(nn.Module):
         named = name_arguments(arguments, model)
         batch = TrainingBatch.of_call(named, keywords, y)
         language = as_language_model(batch, model, self.settings)
-        batch.check_model_labels(model, anchored=self.settings.anchor == "labels" and language is None)
+        anchored = self.settings.anchor == "labels"
+        batch.check_model_labels(model, anchored=anchored, is_language=language is not None)
         if language is not None:
             at, keywords = find_embeddings(model) if at is None else at, {**language.options, **keywords}
             batch = TrainingBatch.of_call(named, keywords, y)

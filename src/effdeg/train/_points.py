@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from effdeg._adapters.examples import describe_shapes
-from effdeg._adapters.partners import read_changes
+from effdeg._adapters.partners import make_copies, read_changes
 from effdeg._adapters.paths import interpolate
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, check_dense, has_rows, take, tensors, tree_map
 from effdeg.train._batch import TrainingBatch
-from effdeg.train._copies import make_copies
 from effdeg.train._settings import PenaltySettings
 
 
