@@ -17,29 +17,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from effdeg_lab.core.signals import end_with_parent
 from effdeg_lab.data.image_files import StoredImages
+from effdeg_lab.data.images import draw_boxes_to_crop
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image
 CHUNK = 32
 """The number of images that a process decodes at a time: small, so that the first batch is ready soon."""
 _AHEAD = 4  # chunks that each process decodes in advance
-_RATIOS = (3 / 4, 4 / 3)
 # The usual test crop: resize the short side to 256 pixels, keep the central 224.
 _MARGIN = 256 / 224
-
-
-def draw_crop(width: int, height: int, least: float, random: np.random.Generator) -> Box:
-    """Draw the box of a random resized crop, as for Inception: an area, and an aspect ratio from 3/4 to 4/3."""
-    for _ in range(10):
-        area = width * height * random.uniform(least, 1.0)
-        ratio = math.exp(random.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            left, top = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
-            return left, top, left + w, top + h
-    # Fall back to the largest central box with a permitted ratio.
-    w, h = min(width, round(height * _RATIOS[1])), min(height, round(width / _RATIOS[0]))
-    return (width - w) // 2, (height - h) // 2, (width + w) // 2, (height + h) // 2
 
 
 def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
@@ -94,7 +80,11 @@ class Crops(Dataset[tuple[Tensor, int]]):
         def choose(width: int, height: int) -> Box:
             if self._least is None:
                 return find_center(width, height, self._margin)
-            return draw_crop(width, height, self._least, np.random.default_rng([self._seed, epoch, index]))
+            (state,) = np.random.SeedSequence([self._seed, epoch, index]).generate_state(1)
+            generator = torch.Generator().manual_seed(int(state))
+            boxes = draw_boxes_to_crop(1, (height, width), self._least, generator=generator)
+            top, left, down, across = (int(each) for each in boxes)
+            return left, top, left + across, top + down
 
         with self.images.open(index) as image:
             return decode(image, self.size, choose), int(self.images.labels[index])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from effdeg_lab.data.image_files import StoredImages, store_tables
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """The mean and the standard deviation of pixels in [0, 1] that encoders were trained with."""
+# The ratio of width to height of a random crop, and the number of crops to try before the whole image is taken.
+_RATIOS, _TRIES = (3 / 4, 4 / 3), 10
 
 
 @dataclass(frozen=True)
@@ -109,3 +112,25 @@ def decode_by_path(
     chosen = [place for place, label in enumerate(labels) if label is not None]
     images = stored[np.array(chosen, dtype=np.int64)].relabel([label for label in labels if label is not None])
     return {name: Images(images, Crop(pixels), name).decode_once()} if chosen else {}
+
+
+def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, **options: Any) -> tuple[Tensor, ...]:
+    """Draw the top, left, height and width of a crop for each of some images, in whole pixels.
+
+    As in torchvision: the share of the area is uniform between ``scale`` and 1, the logarithm of the ratio of width to
+    height is uniform, and so is the place. An image for which no drawn crop fits is left whole. ``options`` are those
+    of ``torch.rand``: a device or a generator.
+    """
+    height, width = size
+    low, high = (math.log(ratio) for ratio in _RATIOS)
+    area = height * width * (scale + (1 - scale) * torch.rand(count, _TRIES, **options))
+    ratio = torch.exp(low + (high - low) * torch.rand(count, _TRIES, **options))
+    across, down = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
+    fits = (across >= 1) & (across <= width) & (down >= 1) & (down <= height)
+    # The first try that fits: argmax returns the first of equal values.
+    first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+    across = torch.where(found, across.gather(1, first)[:, 0], width)
+    down = torch.where(found, down.gather(1, first)[:, 0], height)
+    places = torch.rand(2, count, **options)
+    top, left = torch.floor(places[0] * (height - down + 1)), torch.floor(places[1] * (width - across + 1))
+    return top, left, down, across
