@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.timing import Record
 from effdeg_lab.core.recipe import find_recipe
-from effdeg_lab.experiments.procgen.games import ACTIONS, TRAINING
-from effdeg_lab.experiments.procgen.players import RewardScale, open_halves
+from effdeg_lab.experiments.procgen.games import ACTIONS, TRAINING, RewardScale, open_halves
 from effdeg_lab.experiments.procgen.ppo import PPO, Learner, play_rollout
 from effdeg_lab.models.impala import Agent
 

@@ -11,8 +11,7 @@ from typing import Any
 from effdeg_lab import RunFolder, Table, all_recipes, find_recipe
 from effdeg_lab.core.results import Results, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.experiments.pools.random_search import FITS
-from effdeg_lab.experiments.pools.study import REFERENCE, ModelPool, read_pool
+from effdeg_lab.experiments.pools.study import FITS, REFERENCE, ModelPool, read_pool
 from effdeg_lab.show.columns import write_sweep_command
 from effdeg_lab.show.tables import escape_markdown
 

@@ -27,9 +27,9 @@ from records import (
 from effdeg.demo import load_digits
 from effdeg.pools import read_table
 from effdeg_lab import find_recipe
-from effdeg_lab.experiments.glue.study import count_exceptions
+from effdeg_lab.experiments.glue import count_exceptions
 from effdeg_lab.experiments.picking.study import make_overview, measure_gains, read_all_pools, read_pools
-from effdeg_lab.experiments.pools.random_search import rank_within
+from effdeg_lab.experiments.pools.study import rank_within
 from effdeg_lab.show.columns import count_seeds, format_difference, format_points
 from effdeg_lab.show.tables import escape_markdown, to_markdown
 

@@ -1,5 +1,6 @@
 """Smoke tests: every recipe runs in seconds, on made-up data, from its training to its table."""
 
+import os
 import re
 import sys
 from dataclasses import dataclass, fields
@@ -21,31 +22,34 @@ def command(*arguments, code=0):
     assert ended.value.code == code
 
 
-# Recipes of the same data are run in one process and folder: equal runs are carried out once, data made up once.
-GROUPS = {}
-for _name, _recipe in all_recipes().items():
-    _data = f" {_recipe.settings.data}" if isinstance(_recipe.settings, Training) else ""
-    GROUPS.setdefault(f"{type(_recipe.settings).__name__}{_data}", []).append(_name)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One folder for all recipes, as equal runs are carried out once; processes share data, which are made up once."""
+    base, runs = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("runs")
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-up"
+    for folder in (shared / "data", shared / "cache", runs / "smoke"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (runs / "smoke" / ".data").symlink_to(shared / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EFFDEG_CACHE", str(shared / "cache"))
+        patch.delenv("EFFDEG_DATA", raising=False)
+        yield runs
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_every_recipe_has_a_smoke_test(tmp_path, monkeypatch, group, capsys):
-    monkeypatch.setenv("EFFDEG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("EFFDEG_DATA", raising=False)
-    runs = tmp_path / "runs"
-    for name in GROUPS[group]:
-        recipe = find_recipe(name)
-        if recipe.settings.to_dict().get("model", "").startswith(("clip", "all-MiniLM", "SmolLM2")):
-            pytest.importorskip("transformers")
-        method = next((each.name for each in recipe.methods if each.name.startswith("ed")), recipe.methods[0].name)
-        command("run", name, "--smoke", "--method", method, "--runs", str(runs))
-        out = capsys.readouterr().out
-        assert f"{name}@smoke: " in out
-        assert "its numbers mean nothing" in out
-        command("table", name, "--smoke", "--runs", str(runs))
-        out = capsys.readouterr().out
-        assert "Here: " in out
-        assert "not run" not in out.split("Here: ")[1][:10]
+@pytest.mark.parametrize("name", all_recipes())
+def test_every_recipe_has_a_smoke_test(runs, name, capsys):
+    recipe = find_recipe(name)
+    if recipe.settings.to_dict().get("model", "").startswith(("clip", "all-MiniLM", "SmolLM2")):
+        pytest.importorskip("transformers")
+    method = next((each.name for each in recipe.methods if each.name.startswith("ed")), recipe.methods[0].name)
+    command("run", name, "--smoke", "--method", method, "--runs", str(runs))
+    out = capsys.readouterr().out
+    assert f"{name}@smoke: " in out
+    assert "its numbers mean nothing" in out
+    command("table", name, "--smoke", "--runs", str(runs))
+    out = capsys.readouterr().out
+    assert "Here: " in out
+    assert "not run" not in out.split("Here: ")[1][:10]
     assert [each.name for each in runs.iterdir()] == ["smoke"]
     assert not RunFolder(runs).read()  # nothing is among the real runs
     assert all(run.finished and run.recipe.endswith("@smoke") for run in RunFolder(runs / "smoke").read())

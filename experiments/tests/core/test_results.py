@@ -228,7 +228,9 @@ def test_shared_seeds_are_paired_and_others_are_not():
     [({0: 0.85}, {0: 0.8}), ({0: 0.85}, {0: 0.78, 1: 0.82}), ({0: 0.841, 1: 0.853}, {0: 0.801, 1: 0.813})],
 )
 def test_a_single_seed_and_seeds_that_agree_by_accident_give_no_interval(one, other):
-    assert Difference.of(one, other).interval is None
+    found = Difference.of(one, other)
+    assert found.interval is None
+    assert found.value == pytest.approx(np.mean([one[seed] - other[seed] for seed in one]))  # also for a single seed
 
 
 def fits(settings, name="ed", recipe=METHODS, *, without=(), extra=None, changes=None, **options):

@@ -106,25 +106,6 @@ def test_rows_have_what_was_published_and_what_was_measured(table, soups, imagen
     assert {"effective_degree@3", "effective_degree_normalized@10", "adaptive_sharpness@1", "entropy"} <= row.keys()
 
 
-def test_it_continues_without_measuring_again(table, clip, soups, imagenet, monkeypatch):  # noqa: F811
-    out, rows = table
-    before = out.read_bytes()
-    fixed = soups / f"{DAMAGED}.pt"
-    torch.save(make_checkpoint(9), fixed)
-    counted, trace = [], effdeg.pools._checkpoint.trace
-    monkeypatch.setattr(effdeg.pools._checkpoint, "trace", lambda *a, **k: counted.append(1) or trace(*a, **k))
-    try:
-        again = measure_clip_pool(out, soups, clip, imagenet, **QUICK)
-    finally:
-        fixed.write_bytes(b"nonsense")
-    assert len(counted) == 2  # a trial, and the one that was damaged
-    again = [row for row in again if row["model"] != DAMAGED]
-    assert again != rows  # there is one more to disagree with
-    assert [row | {"disagreement": 0} for row in again] == [row | {"disagreement": 0} for row in rows]
-    assert len(out.read_text().splitlines()) == MODELS
-    out.write_bytes(before)
-
-
 @pytest.mark.parametrize("lost", ["a column", "some cells"])
 def test_a_table_that_was_interrupted_is_not_ranked(table, tmp_path, lost):
     rows = pd.read_csv(table[0])

@@ -13,8 +13,8 @@ import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.estimator import study as estimator
-from effdeg_lab.experiments.estimator.study import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
+from effdeg_lab.experiments import estimator
+from effdeg_lab.experiments.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
 
 RECIPE = find_recipe("estimator")
 

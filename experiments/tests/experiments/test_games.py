@@ -18,10 +18,10 @@ from effdeg_lab.experiments.procgen.games import (
     TRAINING,
     UNSEEN,
     Levels,
+    draw_frames,
     import_backend,
     open_games,
 )
-from effdeg_lab.experiments.procgen.players import draw_frames
 
 STEPS = 120  # enough for several episodes of fruitbot, which random actions end after about 30
 
@@ -142,46 +142,6 @@ def test_procgens_marks_become_ends(monkeypatch):
     assert played.ended.any()
     assert (played.ended[1:] == (time[1:] == 0)).all()
     assert (played.frames[..., 0, 0, 0] == played.levels % 256).all()
-
-
-def test_envpool_loses_its_extra_step():
-    """Against envpool alone, whose games take the same actions, but ignore one after every end."""
-    envpool = load("envpool")
-    actions = draw_actions(4)
-    games = open_games("fruitbot", count=4, levels=TRAINING, seed=3, backend="envpool")
-    played = play(games, actions)
-    pool = envpool.make(
-        "FruitbotHard-v0",
-        "gymnasium",
-        num_envs=4,
-        seed=games._pool.config["seed"],
-        channel_first=False,
-        num_levels=500,
-        start_level=0,
-    )
-    frames, info = pool.reset()
-    assert (info["level_seed"] == played.levels[0]).all()
-    taken, ending = np.zeros(4, int), np.zeros(4, bool)
-    seen = [[] for _ in range(4)]
-    while taken.min() < STEPS:
-        given = actions[taken.clip(max=STEPS - 1), range(4)].astype(np.int32)
-        frames, rewards, terminated, truncated, info = pool.step(given)
-        for game in range(4):
-            if ending[game]:  # the first frame of the new level belongs to the last action
-                reward, _, _, _ = seen[game][-1]
-                seen[game][-1] = (reward, True, info["level_seed"][game], frames[game])
-            else:
-                seen[game].append((rewards[game], False, info["level_seed"][game], frames[game]))
-                taken[game] += 1
-        ending = ~ending & (terminated | truncated)
-    for game in range(4):
-        complete = seen[game][: STEPS - 1]  # the last one may wait for its first frame
-        rewards, ended, levels, frames = map(np.array, zip(*complete, strict=True))
-        assert (rewards == played.rewards[1:STEPS, game]).all()
-        assert (ended == played.ended[1:STEPS, game]).all()
-        assert (levels == played.levels[1:STEPS, game]).all()
-        assert (frames == played.frames[1:STEPS, game]).mean() > 0.99
-    assert played.ended.sum() >= 8
 
 
 @pytest.mark.parametrize(

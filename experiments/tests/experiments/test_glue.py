@@ -10,7 +10,7 @@ from toy_results import invent_run
 from effdeg_lab.cli import main
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.glue.study import read_chosen
+from effdeg_lab.experiments.glue import read_chosen
 
 TINY = [each for key in ("model=tiny", "epochs=1", "batch=8", "compile=false") for each in ("--set", key)]
 RECIPE = find_recipe("glue-rte")

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from engine_runs import assert_same_end, break_off, carry_out, carry_out_stopped
+from engine_runs import assert_same_end, break_off, carry_out
 from scipy import stats
 from torch.nn.functional import cross_entropy
 from toy_results import invent_run
@@ -24,31 +24,20 @@ SMALL = {
     "prime": 7, "fraction": 0.5, "width": 16, "heads": 2, "depth": 2, "steps": 40, "evaluations": 6,
     "measure_paths": 8, "measure_nodes": 16, "measure_degree": 6,
 }  # fmt: skip
-# What an answer c to x and y must satisfy, modulo p, without a division.
-TRUTHS = {
-    "add": lambda x, y, c: x + y - c,
-    "subtract": lambda x, y, c: x - y - c,
-    "multiply": lambda x, y, c: x * y - c,
-    "divide": lambda x, y, c: c * y - x,
-    "quadratic": lambda x, y, c: x * x + x * y + y * y - c,
-    "by-parity": lambda x, y, c: c * y - x if y % 2 else x - y - c,
-}
 
 
 def small(**changes):
     return Grokking(**{**SMALL, **changes})
 
 
-@pytest.mark.parametrize("operation", TRUTHS)
-def test_every_equation_is_true_and_there_once(operation):
+def test_every_equation_is_true_and_there_once():
     prime = 7
-    equations = grokking.list_equations(operation, prime)
+    equations = grokking.list_equations(prime)
     for (x, sign, y, equals), answer in zip(equations.inputs.tolist(), equations.labels.tolist(), strict=True):
-        assert TRUTHS[operation](x, y, answer) % prime == 0
+        assert (answer * y - x) % prime == 0
         assert (0 <= answer < prime, sign, equals) == (True, prime, prime + 1)
-    pairs = {(x, y) for x, _, y, _ in equations.inputs.tolist()}
-    assert pairs == {(x, y) for x in range(prime) for y in range(prime) if y or operation != "divide"}
-    assert len(equations) == len(pairs)
+    pairs = [(x, y) for x, _, y, _ in equations.inputs.tolist()]
+    assert sorted(pairs) == [(x, y) for x in range(prime) for y in range(1, prime)]
 
 
 def test_what_is_trained_on_does_not_validate_and_nothing_is_lost():
@@ -109,8 +98,6 @@ def test_a_run_ends_the_same_wherever_it_is_interrupted(tmp_path):
     with break_off(17):
         carry_out(tmp_path / "killed", settings, train)
     assert_same_end(whole, carry_out(tmp_path / "killed", settings, train))
-    carry_out_stopped(tmp_path / "stopped", settings, 23, train)
-    assert_same_end(whole, carry_out(tmp_path / "stopped", settings, train))
     # How often it is evaluated does not change it.
     rarely = carry_out(tmp_path / "rarely", settings.change({"evaluations": 2, "measure_paths": 2}), train)
     assert all(torch.equal(whole.weights[name], rarely.weights[name]) for name in whole.weights)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from effdeg_lab.experiments.estimator.known_functions import make_kinks, make_polynomial, make_sine
+from effdeg_lab.experiments.estimator import make_kinks, make_polynomial, make_sine
 
 FUNCTIONS = {
     "polynomial": make_polynomial,

@@ -1,7 +1,6 @@
 """Fine-tuning language models: sequences, methods against the library's own, and scores."""
 
 import json
-import math
 
 import pytest
 import torch
@@ -218,9 +217,7 @@ def test_missing_files_say_where_they_are_published(tmp_path):
 def test_r_drop_and_ed_take_half_the_steps_of_the_others():
     recipe = find_recipe("language-webnlg")
     steps = {each.name: recipe.resolve(each).steps for each in recipe.methods}
-    assert steps == {"plain": 800, "neftune": 800, "mixup": 800, "rdrop": 400, "ed": 400, "ed-self": 400}
-    assert len(find_recipe("picking-webnlg").search) == 40
-    assert math.prod(map(len, find_recipe("language-scan").grid.values())) == 3
+    assert steps == dict.fromkeys(("plain", "neftune", "mixup"), 400) | dict.fromkeys(("rdrop", "ed", "ed-self"), 200)
 
 
 def test_a_prompt_without_completions_is_left_out(tmp_path):

@@ -10,8 +10,7 @@ from engine_runs import make_job
 from PIL import Image
 
 from effdeg_lab.experiments.procgen import ppo
-from effdeg_lab.experiments.procgen.games import TRAINING
-from effdeg_lab.experiments.procgen.players import RewardScale, open_halves, play, play_episodes
+from effdeg_lab.experiments.procgen.games import TRAINING, RewardScale, open_halves, play, play_episodes
 from effdeg_lab.experiments.procgen.ppo import PPO, Batch, Learner, compute_losses, estimate_advantages, mix, train
 from effdeg_lab.models.impala import Agent
 

@@ -10,8 +10,7 @@ from toy_results import POOL, make_degree, make_run
 from effdeg.pools import rank
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.search import draw_points
-from effdeg_lab.experiments.pools.random_search import RandomPool
-from effdeg_lab.experiments.pools.study import correlate_given_training, read_models
+from effdeg_lab.experiments.pools.study import RandomPool, correlate_given_training, read_models
 
 VARIANTS = [f"effective_degree{kind}_test@{m}" for m in (1, 3, 10) for kind in ("", "_normalized")]
 

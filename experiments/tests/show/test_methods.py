@@ -68,11 +68,11 @@ def results():
 def test_tables(results):
     accuracies, times = METHODS.study.tables(results)
     assert accuracies.title == "At equal epochs: 10 epochs, seeds 0, 1, Thinking Machine"
-    heads = ("", "paper (20 epochs), %", "here, %", "against Baseline", "training, %", "ED", "seeds")
+    heads = ("", "paper, %", "here, %", "against Baseline", "training, %", "ED", "seeds")
     assert accuracies.columns == heads
     assert accuracies.rows == (
         ("Baseline", "80.00 ± 0.50", "80.50 ± 0.71", "–", "99.00", "0.50 ± 0.02", "2"),
-        ("Mixup", "82.00 ± 0.50", "85.00", "+4.50", "99.00", "0.50 ± 0.03", "1"),
+        ("Mixup", "82.00 ± 0.50", "85.00", "+5.00", "99.00", "0.50 ± 0.03", "1"),
         ("SAM", "80.10 ± 0.50", "not run", "–", "–", "–", "–"),
         ("ED", "84.00 ± 0.50", "84.50 ± 0.85", "+4.00 (+2.73 to +5.27)*", "99.00", "0.50 ± 0.02", "2"),
     )
@@ -99,6 +99,9 @@ def test_tables_of_shared_devices_held_out_examples_and_failures():
     assert by_epoch.get_xlabel() == degrees.get_xlabel() == "epoch"  # their times say nothing
     (table,) = METHODS.study.tables(results)
     assert table.columns[1:3] == ("paper, %", "here, held-out, %")
+    mixed, _, shared = make_run(METHODS, "plain", 0.8), *one_seed({"plain": 0.8, "ed": 0.8}, shared=True)
+    times = METHODS.study.tables(collect(METHODS, [mixed, shared])[0])[1]
+    assert [row[2] for row in times.rows] == ["1 s", "not run", "not run", "–"]
     assert "SAM: 0 of 1 seeds; 1 failed: OSError: full" in table.notes
     measured = replace(results, scale={**results.scale, "measure_paths": 3, "measure_nodes": 5})
     assert "ED: of held-out examples, at the end of training, 3 paths × 5 nodes." in list_notes(measured)

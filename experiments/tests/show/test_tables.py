@@ -14,7 +14,7 @@ ODD = Table(
     frozenset({(0, 1)}),
 )
 CELLS = ("87.80 ± 1.17", "82.31 ± 0.10", "+1.53 (+0.91 to +2.16)*", "96.38", "2.02 ± 0.08")
-HEADS = ("", "paper (300 epochs), %", "here, %", "against Baseline", "training, %", "ED")
+HEADS = ("", "paper, in percent, %", "here, %", "against Baseline", "training, %", "ED")
 NAMES = ("effective_degree_normalized_random_pixels", "[red] sharpness", "Baseline")
 WIDE = Table("By price", HEADS, tuple((name, *CELLS) for name in NAMES))
 

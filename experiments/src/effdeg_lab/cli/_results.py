@@ -111,7 +111,7 @@ def clip_pool(
     """
     from effdeg.io import check_target, write_figure
     from effdeg_lab.experiments.pools.clip import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
-    from effdeg_lab.experiments.pools.random_search import list_tables, plot_panels
+    from effdeg_lab.experiments.pools.study import list_tables, plot_panels
 
     check_target("OUT", out, {".csv"})
     if checkpoints is not None:

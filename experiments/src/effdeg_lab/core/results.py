@@ -65,8 +65,8 @@ class Difference(NamedTuple):
         With several comparisons, intervals are widened so that all of them hold at once in 95% of cases (Bonferroni).
         """
         shared = [one[seed] - other[seed] for seed in one if seed in other]
-        sides = [Spread.of(shared)] if len(shared) > 1 else [Spread.of(one.values()), Spread.of(other.values())]
-        value = sides[0].mean if len(shared) > 1 else sides[0].mean - sides[1].mean
+        sides = [Spread.of(shared)] if shared else [Spread.of(one.values()), Spread.of(other.values())]
+        value = sides[0].mean if shared else sides[0].mean - sides[1].mean
         count = min(side.count for side in sides)  # conservative where the variances differ
         stderr = math.sqrt(sum((side.std or 0.0) ** 2 / side.count for side in sides))
         if count == 1 or stderr < 1e-12:

@@ -34,13 +34,7 @@ class Draws:
 
 
 def draw_points(draw: Callable[[Draws], Mapping[str, Any]], count: int, *, seed: int) -> tuple[Mapping[str, Any], ...]:
-    """Draw the points of a :class:`~effdeg_lab.core.recipe.Recipe`'s search, one after another.
-
-    Args:
-        draw: Returns the settings of a point.
-        count: How many points.
-        seed: Decides all of them; more points begin with the same ones.
-    """
+    """Draw the points of a :class:`~effdeg_lab.core.recipe.Recipe`'s search; more points begin with the same ones."""
     draws = Draws(seed)
     return tuple(draw(draws) for _ in range(count))
 

@@ -1,6 +1,7 @@
 """Small networks on the bundled digits: the whole lab in minutes, without data or a GPU."""
 
 from dataclasses import replace
+from functools import partial
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.engine import Training, check_training, train, train_stacked
@@ -9,10 +10,10 @@ from effdeg_lab.experiments.pools.tracking import ALSO, TrackingStudy
 from effdeg_lab.show.methods import Methods
 
 DIGITS = Training(data="digits", model="mlp", batch=50, lr=1e-3, augment="none", precision="float32", compile=False)
-
+make_recipe = partial(Recipe, run=train, run_stacked=train_stacked, check_data=check_training)
 
 RECIPES = (
-    Recipe(
+    make_recipe(
         name="digits-methods",
         title="Regularizers of a small network on 100 digits",
         paper="none; the methods of Table 1",
@@ -28,24 +29,18 @@ RECIPES = (
             measure_nodes=50,
             measure_degree=20,
         ),
-        run=train,
-        check_data=check_training,
-        run_stacked=train_stacked,
         study=Methods(candidate="ed"),
         methods=tuple(replace(method, paper=None) for method in TABLE_1.methods),
         tuning={"held_out": 200},
         equal_time="ed",
     ),
-    Recipe(
+    make_recipe(
         name="digits-estimators",
         title="Coarse and precise effective degrees of 48 small networks on digits",
         paper="none; settings of Table 10 and appendix D.1",
         expects="No such experiment; the paper trains with 4 nodes and degree 3, and measures with 200 and 40.",
         cost="10 s per run on one CPU core, 4 min in all on two",
         settings=replace(DIGITS, epochs=40, limit=200, evaluate_every=20, measure_also=ALSO),
-        run=train,
-        check_data=check_training,
-        run_stacked=train_stacked,
         methods=(
             Method("plain", "plain", {"regularizer": "plain"}),
             Method("mixup", "mixup", {"regularizer": "mixup"}),

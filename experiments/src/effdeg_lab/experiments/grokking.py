@@ -38,8 +38,6 @@ from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Operation = Literal["add", "subtract", "multiply", "divide", "quadratic", "by-parity"]
-
 _WARM_UP, _BETAS = 10, (0.9, 0.98)  # Power et al.'s
 _AT_ONCE = 8192  # equations per batch: enough to fill a GPU, and not too many for a small one
 
@@ -54,8 +52,6 @@ _PROXY_NAMES = tuple(name.partition("@")[0] for name in _PROXIES)
 class Grokking(Settings):
     """The settings of one run; the defaults are the paper's or, where it is silent, those of Power et al. (2022)."""
 
-    # "quadratic" is x² + xy + y², "by-parity" is x / y if y is odd, else x - y.
-    operation: Operation = setting("divide", "of two numbers modulo the prime")  # noqa: RUF009
     prime: int = setting(97, "what numbers are reduced by", smoke=11)
     fraction: float = setting(0.3, "share of all equations to train on; the rest validates", above=0)
     weight_decay: float = setting(0.0, "of AdamW", least=0)
@@ -92,7 +88,7 @@ class Grokking(Settings):
     @property
     def equations(self) -> int:
         """The number of equations."""
-        return self.prime * (self.prime - 1) if self.operation == "divide" else self.prime**2
+        return self.prime * (self.prime - 1)
 
     @property
     def train_equations(self) -> int:
@@ -105,32 +101,21 @@ class Grokking(Settings):
         return min(self.batch, math.ceil(self.train_equations / 2))
 
 
-def list_equations(operation: Operation, prime: int) -> Split:
-    """List all equations, for every x and y except division by zero, and their answers.
+def list_equations(prime: int) -> Split:
+    """List all equations x / y = answer modulo a prime, for every x and y except zero.
 
     The tokens of an equation are x, the operation, y and the equals sign. Numbers are their own tokens; the next two
     are the operation and the equals sign.
     """
-    x, y = torch.cartesian_prod(torch.arange(prime), torch.arange(prime)).unbind(1)
-    if operation == "divide":
-        x, y = x[y > 0], y[y > 0]
-    # 0 has no inverse, and nothing is divided by it: "by-parity" subtracts even numbers.
-    inverses = torch.tensor([0, *(pow(number, -1, prime) for number in range(1, prime))])
-    answers = {
-        "add": lambda: x + y,
-        "subtract": lambda: x - y,
-        "multiply": lambda: x * y,
-        "divide": lambda: x * inverses[y],
-        "quadratic": lambda: x**2 + x * y + y**2,
-        "by-parity": lambda: torch.where(y % 2 == 1, x * inverses[y], x - y),
-    }[operation]()
+    x, y = torch.cartesian_prod(torch.arange(prime), torch.arange(1, prime)).unbind(1)
+    inverses = torch.tensor([pow(number, -1, prime) for number in range(1, prime)])
     tokens = torch.stack([x, torch.full_like(x, prime), y, torch.full_like(x, prime + 1)], dim=1)
-    return Split(tokens, answers % prime)
+    return Split(tokens, x * inverses[y - 1] % prime)
 
 
 def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Split]:
     """Split the equations at random, by the seed, into training and validation equations."""
-    equations, count = list_equations(settings.operation, settings.prime), settings.train_equations
+    equations, count = list_equations(settings.prime), settings.train_equations
     order = torch.randperm(len(equations), generator=torch.Generator().manual_seed(settings.seed))
     inputs, labels = equations.inputs[order].to(device), equations.labels[order].to(device)
     return Split(inputs[:count], labels[:count]), Split(inputs[count:], labels[count:])

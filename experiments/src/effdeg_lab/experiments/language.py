@@ -34,8 +34,8 @@ from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.observation import draw, make_copies, observe
 from effdeg_lab.engine.settings import PenaltySettings
 from effdeg_lab.engine.step import autocast
-from effdeg_lab.experiments.glue.training import find_folder
-from effdeg_lab.experiments.picking.study import Picking
+from effdeg_lab.experiments.glue import find_folder
+from effdeg_lab.experiments.picking.study import make_recipe as make_pool
 from effdeg_lab.models.text import load_tokenizer, quiet_transformers
 from effdeg_lab.show.columns import format_difference, list_values, make_table
 from effdeg_lab.show.tables import NOTHING, Table
@@ -661,23 +661,19 @@ RECIPES = (
         settings=SCAN_RECIPE.settings.change(_LORA),
         methods=make_methods(400, (3e-4, 1e-3, 3e-3)),
     ),
-    Recipe(
-        name="picking-webnlg",
-        title="Picking the best of several fine-tuned language models without labels, on WebNLG",
-        paper="not in the paper",
+    make_pool(
+        "webnlg",
+        "several fine-tuned language models without labels, on WebNLG",
         expects="The measure that was chosen on CIFAR-10 orders models by their loss.",
         cost="about 10 s per run on one H200 (estimated)",
         settings=Completing(limit=1000, observe=500, decoded=0, measure_paths=100),
         run=train,
         check_data=check_language,
-        study=Picking(),
-        methods=(Method("random", "Random search"),),
         departs=(
             "40 fine-tunings of SmolLM2-135M with one seed. Accuracy is the probability of a token of a test "
             "completion, exp(−loss); predictions are of the first token of completions, and copies have a tenth of "
             "their tokens replaced."
         ),
-        seeds=(0,),
         search=draw_points(draw_finetuning, 40, seed=0),
     ),
 )

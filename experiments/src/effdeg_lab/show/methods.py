@@ -97,7 +97,7 @@ class Methods(Study):
         caption += ", by time" if _is_timed(results) else ""
         caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
         caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
-        if _name_paper(results) == "paper" and any(each.method.paper for each in results.done):
+        if _has_own_epochs(results) and any(each.method.paper for each in results.done):
             caption += " Hollow squares are the paper's accuracies after as many epochs."
         return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
 
@@ -154,7 +154,7 @@ def _list_accuracies(results: Results) -> Table:
     methods, papers = results.methods, [each.method.paper for each in results.methods]
     columns = {"": [each.method.title for each in methods]}
     if any(papers):
-        columns[f"{_name_paper(results)}, %"] = list(map(format_points, papers))
+        columns["paper, %"] = list(map(format_points, papers))
     bold = bold_largest(papers, 1) | bold_largest([each.spread() for each in methods], len(columns))
     training = [each.spread("train_accuracy") for each in methods]
     differences = [results.difference(each) for each in methods]
@@ -174,11 +174,11 @@ def _list_accuracies(results: Results) -> Table:
 
 def _list_times(results: Results) -> Table:
     methods, at, rough = results.methods, results.equal_time, is_rough(results)
-    times = [each.time("seconds_per_epoch") for each in methods]
     columns = {
         "": [each.method.title for each in methods],
         "values": [*map(list_values, methods)],
-        "per epoch": [format_duration(time) if time else each.state for time, each in zip(times, methods, strict=True)],
+        # Runs that shared their device have no time.
+        "per epoch": [format_duration(each.time("seconds_per_epoch")) if each.runs else each.state for each in methods],
         "step": [format_price(measure_price(results, each)) for each in methods],
         "in all": [format_duration(each.time()) for each in methods],
     }
@@ -205,10 +205,11 @@ def _list_times(results: Results) -> Table:
     return make_table(title, columns, notes, bold)
 
 
-def _name_paper(results: Results) -> str:
+def _has_own_epochs(results: Results) -> bool:
+    """Return whether runs have as many epochs as the paper's, so that its accuracies belong in their curves."""
     recipe = results.recipe
     epochs = recipe.paper_epochs or recipe.settings.to_dict().get("epochs", results.epochs)
-    return "paper" if epochs == results.epochs else f"paper ({epochs} epochs)"
+    return bool(epochs == results.epochs)
 
 
 def _plot_curves(results: Results, theme: str) -> "Figure":
@@ -229,7 +230,7 @@ def _plot_curves(results: Results, theme: str) -> "Figure":
                 if curve is not None and (along == "epoch" or each.time() is not None):
                     x, y = plot_seeds(axes, curve / units, style)[-1]
                     labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
-                    if what == "test_accuracy" and each.method.paper and _name_paper(results) == "paper":
+                    if what == "test_accuracy" and each.method.paper and _has_own_epochs(results):
                         axes.plot(x, each.method.paper.mean, "s", mec=style.color, mfc=look.ground, zorder=3)
             if what == "test_accuracy" and labels:  # zoom in on the end of training
                 low, high = min(label.y for label in labels), max(label.y for label in labels)

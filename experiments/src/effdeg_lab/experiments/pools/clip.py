@@ -22,8 +22,7 @@ from effdeg.pools import Ranking, read_table
 from effdeg_lab.data.images import CLIP_SCALE, Crop, Images
 from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.shifts import TestSet, find_test_set
-from effdeg_lab.experiments.pools.random_search import rank_within
-from effdeg_lab.experiments.pools.study import REFERENCE, list_measures
+from effdeg_lab.experiments.pools.study import REFERENCE, list_measures, rank_within
 from effdeg_lab.models.pretrained import ImageClassifier, load_clip, rename_openai
 
 FIGURES = {"with mixup": 3, "without mixup": 8}
@@ -38,34 +37,21 @@ PROXIES = (
     *("parameter_norm", "confidence", "entropy", "nuclear_norm"),
 )
 COMPONENTS = (1, 3, 10)
-TRAIN_IMAGES = 50_000
-"""The number of training images for the training accuracy: as many as there are test images."""
 _HELD_OUT = "imagenet_98_idxs.npy"
 
 
 def measure_clip_pool(
-    out: Path, checkpoints: Path, clip: Path, data: Path, *, train_images: int = TRAIN_IMAGES, **options: Any
+    out: Path, checkpoints: Path, clip: Path, data: Path, *, train_images: int = 50_000, **options: Any
 ) -> list[dict[str, Any]]:
     """Measure the checkpoints that a table lacks, one at a time, and write the table with what was published on them.
 
     The effective degree is measured on ImageNet's validation images, sharpness on 2,048 training images. Test accuracy
-    is the published one. Training accuracy is measured on random training images; if the folder of checkpoints has
-    ``imagenet_98_idxs.npy`` of model soups, none of them were held out. ``model_0``, the common start, is left out.
-
-    Args:
-        out: The table, a ``.csv`` file. An existing one is continued; rows of deleted checkpoints are kept.
-        checkpoints: The folder with model soups.
-        clip: A Hugging Face folder with the CLIP that was fine-tuned, ``openai/clip-vit-base-patch32``.
-        data: The folder that holds ImageNet.
-        train_images: The number of training images for the training accuracy.
-        options: Options of :func:`effdeg.measure_pool`: ``device``, ``workers``, ``ray``, ``paths``, ….
+    is the published one. Training accuracy is measured on ``train_images`` random training images; if the folder of
+    checkpoints has ``imagenet_98_idxs.npy`` of model soups, none of them were held out. ``model_0``, the common start,
+    is left out. Rows of deleted checkpoints are kept. ``options`` are those of :func:`effdeg.measure_pool`.
 
     Returns:
         The rows of the checkpoints in the folder.
-
-    Raises:
-        FileNotFoundError: If a file or a folder is missing.
-        ValueError: If a file is not what was published, or nothing was published on a checkpoint.
     """
     known = read_soups(checkpoints)
     files = {name: checkpoints / f"{name}.pt" for name in known if (checkpoints / f"{name}.pt").is_file()}

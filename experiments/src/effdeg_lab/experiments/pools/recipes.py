@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.experiments.cifar10.contest import UNSTATED
-from effdeg_lab.experiments.pools.random_search import FITS, RandomPool
-from effdeg_lab.experiments.pools.study import PoolStudy
+from effdeg_lab.experiments.pools.study import FITS, PoolStudy, RandomPool
 from effdeg_lab.experiments.pools.tracking import ALSO, TrackingStudy
 
+make_recipe = partial(Recipe, run=train, check_data=check_training)
 RADII = (0.01, 0.05, 0.1)
 PROXIES = (
     *(f"sharpness@{rho:g}" for rho in RADII),
@@ -41,7 +42,7 @@ def draw(draws: Draws, models: Sequence[str], rates: Mapping[str, tuple[float, f
     }
 
 
-RESNETS = Recipe(
+RESNETS = make_recipe(
     name="cifar10-random-pool",
     title="Measures of ResNet-9s from a random search, on training images and on unlabeled test images",
     paper="not in the paper, whose pools are grids; strata as in Figures 3 and 8",
@@ -49,8 +50,6 @@ RESNETS = Recipe(
     cost="10 to 310 s per run on an H200 that several runs shared; not timed alone",
     # Compiling networks of many shapes would take longer than training them.
     settings=Training(data="cifar10", limit=5000, epochs=60, augment="none", compile=False, **MEASURES),
-    run=train,
-    check_data=check_training,
     study=RandomPool(fit=FITS, finer=("network", "recipe")),
     methods=(Method("random", "Random search"),),
     departs="64 ResNet-9s of four widths, on 5,000 images without augmentation, which most networks fit.",
@@ -70,7 +69,7 @@ MEASURED_ON = (
 )
 
 
-VITS = Recipe(
+VITS = make_recipe(
     name="cifar10-vit-pool",
     title="Measures of 27 ViT-Tinys against their generalization gap",
     paper="Figure 7, appendices B.1 and D.1",
@@ -82,8 +81,6 @@ VITS = Recipe(
     settings=replace(
         POOL, model="vit-tiny", optimizer="adamw", lr=0.001, weight_decay=1e-4, decay="cosine", warm_up_epochs=10
     ),
-    run=train,
-    check_data=check_training,
     study=PoolStudy(),
     methods=(Method("plain", "ViT-Tiny", {"regularizer": "plain"}),),
     departs=(
@@ -120,7 +117,7 @@ RECIPES = (
         search=draw_points(lambda draws: draw(draws, ["mlp"], MLP_RATES), 32, seed=1),
     ),
     VITS,
-    Recipe(
+    make_recipe(
         name="cifar10-resnet18-pool",
         title="Measures of 27 ResNet-18s against their generalization gap",
         paper="Figures 2 and 9, appendices C.1 and D.1",
@@ -133,8 +130,6 @@ RECIPES = (
         settings=replace(
             POOL, model="resnet18", optimizer="sgd", lr=0.1, weight_decay=1e-5, decay="steps", warm_up=0.0, clip=None
         ),
-        run=train,
-        check_data=check_training,
         study=PoolStudy(),
         methods=(Method("plain", "ResNet-18", {"regularizer": "plain"}),),
         departs=(
@@ -153,7 +148,7 @@ RECIPES = (
         settings=VITS.settings.change({"measure_also": ALSO}),
         study=TrackingStudy(),
     ),
-    Recipe(
+    make_recipe(
         name="finetune-pool",
         title="Measures of 72 fine-tuned DeiT-Tinys against their generalization gap, with and without mixup",
         paper="Figures 3 and 8 at small scale, appendices B.2 and D.1",
@@ -175,8 +170,6 @@ RECIPES = (
             measure_paths=200,
             **MEASURES,
         ),
-        run=train,
-        check_data=check_training,
         study=RandomPool(),
         methods=(Method("random", "Random search"),),
         departs=(

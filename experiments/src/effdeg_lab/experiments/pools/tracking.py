@@ -11,7 +11,7 @@ from effdeg_lab.core.recipe import Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.settings import format_setting
-from effdeg_lab.experiments.estimator.study import TOLERANCE
+from effdeg_lab.experiments.estimator import TOLERANCE
 from effdeg_lab.experiments.pools.study import format_score
 from effdeg_lab.show.figures import MARKERS, add_grid, open_figure
 from effdeg_lab.show.tables import NOTHING, Table

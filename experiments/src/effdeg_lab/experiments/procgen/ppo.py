@@ -27,8 +27,19 @@ from effdeg_lab.core.settings import setting, unnamed
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, GpuLock, shares_gpu, tune_kernels
 from effdeg_lab.engine.settings import PenaltySettings
 from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
-from effdeg_lab.experiments.procgen.games import ACTIONS, TRAINING, UNSEEN, Levels, import_backend
-from effdeg_lab.experiments.procgen.players import Players, RewardScale, draw_frames, open_halves, play, play_episodes
+from effdeg_lab.experiments.procgen.games import (
+    ACTIONS,
+    TRAINING,
+    UNSEEN,
+    Levels,
+    Players,
+    RewardScale,
+    draw_frames,
+    import_backend,
+    open_halves,
+    play,
+    play_episodes,
+)
 from effdeg_lab.models.impala import Agent
 
 LOGGED = ("policy_loss", "value_loss", "entropy", "kl", "clipped")

@@ -1,4 +1,4 @@
-"""Returns of agents on training levels and on unseen levels, during training and at the end."""
+"""Returns of agents on training levels and on unseen levels, during training and at the end, and the games' recipes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from effdeg_lab.core.recipe import Study, StudyFigure
+from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results, Spread
 from effdeg_lab.core.runs import Run
+from effdeg_lab.experiments.procgen.ppo import PPO, check_games, train
 from effdeg_lab.show.columns import format_difference, format_price, list_seeds, make_table, measure_price, read_curve
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
@@ -185,3 +186,63 @@ def _plot_game(axes: "Axes", results: Results, look: "Theme", theme: str) -> Non
     axes.set_xlim(left=0)
     add_grid(axes, look)
     label_ends(axes, labels)
+
+
+# On an H200 with 16 CPU cores: `python -m benchmarks ppo_parts`.
+STEPS_PER_SECOND = {"plain": 61_000, "ed": 39_000}
+
+# PPO of github.com/openai/train-procgen with 500 hard levels, by millions of steps: returns on unseen levels and on
+# training levels, means and standard deviations over 3 runs.
+REFERENCES = {
+    "dodgeball": {25: ((1.16, 0.02), (2.95, 0.10)), 50: ((1.58, 0.10), (3.81, 0.16))},
+    "fruitbot": {25: ((-1.29, 0.13), (1.85, 0.07)), 50: ((-1.16, 0.41), (3.79, 0.33)), 100: ((1.5, 1.3), (8.57, 1.4))},
+    "jumper": {25: ((2.64, 0.11), (4.89, 0.15)), 50: ((2.80, 0.07), (5.84, 0.13))},
+    "starpilot": {25: ((3.47, 0.15), (6.40, 0.24)), 50: ((3.68, 0.15), (8.15, 0.42))},
+}
+
+
+def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
+    """Make the recipe of a game, whose name is spelled as in the paper, from the paper's settings."""
+    minutes = {name: round(settings.steps / rate / 60) for name, rate in STEPS_PER_SECOND.items()}
+    references = {
+        float(millions): (Spread(*unseen, 3), Spread(*training, 3))
+        for millions, (unseen, training) in REFERENCES[settings.game].items()
+    }
+    return Recipe(
+        name=f"procgen-{settings.game}",
+        title=f"PPO on 500 levels of {game}, played on unseen levels",
+        paper="Figure 6, section 6.4, appendix F.5",
+        expects=expects,
+        cost=f"{minutes['plain']} min per plain run on one H200, {minutes['ed']} with ED",
+        settings=settings,
+        run=train,
+        check_data=check_games,
+        study=Returns(game=game, references=references),
+        methods=(
+            Method("plain", "PPO"),
+            Method("mixreg", "mixreg", {"mixreg": 0.2}),
+            Method("ed", "ED", {"weight": 0.01}),
+            Method("ed-self", "ED, own ends", {"weight": 0.01, "anchor": "self"}),
+            Method("mixreg-ed", "mixreg and ED", {"mixreg": 0.2, "weight": 0.01}),
+        ),
+        departs=(
+            "128 games are played in parallel, as by mixreg's authors: with cleanrl's 64, a minibatch would have 2,048 "
+            "observations, but the paper's 2,048 pairs are half a minibatch. Unseen levels are those numbered 500 to "
+            "100,499, not all levels, so that none was trained on. Where the paper is silent: actor and critic share "
+            "a trunk, as in cleanrl, and the penalty reaches it only through the actor's output; paths connect "
+            "observations pixel by pixel; the degree is that of the action probabilities; it is penalized in every "
+            "minibatch of every epoch; returns are raw, over the last 100 episodes during training and at least 500 "
+            "at the end. Networks run in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with own ends has the "
+            "paper's λ for ED without."
+        ),
+    )
+
+
+_HIGHER = "ED ends with higher returns on unseen levels (a figure, no numbers)."
+_FASTER = "ED learns faster, and has higher returns on unseen levels (a figure, no numbers)."
+RECIPES = (
+    make_recipe(PPO(game="dodgeball", ramp=0.0), game="Dodgeball", expects=_HIGHER),
+    make_recipe(PPO(game="fruitbot", steps=100_000_000), game="Fruitbot", expects=_HIGHER),
+    make_recipe(PPO(game="jumper"), game="Jumper", expects=_FASTER),
+    make_recipe(PPO(game="starpilot"), game="StarPilot", expects=_HIGHER),
+)

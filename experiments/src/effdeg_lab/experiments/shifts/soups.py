@@ -28,18 +28,8 @@ def measure_soups(
 ) -> dict[str, Any]:
     """Test the best model, the uniform soup and the greedy soup of each method's tuning runs.
 
-    The best model and the greedy soup are chosen on the held-out training images; ``rows`` have the accuracy on these,
-    on the test set and under shifts.
-
-    Args:
-        recipe: The recipe whose methods were tuned.
-        runs: Runs; those that tuned a method and kept their weights are used.
-        data: The folder that holds the data sets.
-        device: Where models are tested.
-        changes: Settings in which these runs differ from the recipe, as given to ``effdeg-lab sweep --set``.
-
-    Raises:
-        ValueError: If no method has two such runs.
+    Those with kept weights are used, with the settings in ``changes``. The best model and the greedy soup are chosen on
+    the held-out training images; ``rows`` have the accuracy on these, on the test set and under shifts.
     """
     changes, rows = changes or {}, []
     for method in recipe.methods:

@@ -1,1 +1,0 @@
-"""Is the estimator right, on functions whose effective degree is known?"""

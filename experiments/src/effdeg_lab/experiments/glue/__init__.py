@@ -1,1 +1,0 @@
-"""Fine-tuning text encoders on GLUE."""
