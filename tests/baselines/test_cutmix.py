@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from effdeg.baselines import cutmix
-from effdeg.baselines._cutmix import _draw_boxes
 from effdeg.baselines._mixup import draw_shares
 from tests.batches import Y
 
@@ -51,31 +50,6 @@ def test_pixel_by_pixel(alpha, shape):
         mixed, soft = cutmix(images, Y, alpha=alpha, classes=4)
         assert torch.equal(mixed, expected[0])
         torch.testing.assert_close(soft, expected[1], rtol=0, atol=1e-12)
-
-
-def test_labels_are_mixed_by_the_area_that_is_seen():
-    """Whatever was drawn: each image is of one color, so that the pixels of both images can be counted."""
-    colors = torch.arange(12.0).view(12, 1, 1, 1).expand(12, 3, 9, 16)
-    torch.manual_seed(0)
-    mixed, soft = cutmix(colors, torch.eye(12))
-    seen = torch.stack([(mixed == color).float().mean((1, 2, 3)) for color in range(12)], dim=1)
-    torch.testing.assert_close(soft, seen)
-    assert ((seen > 0).sum(1) <= 2).all()
-
-
-def test_areas_and_places_of_boxes():
-    """Boxes that the border does not cut off have the area that was drawn; the others are cut off by it."""
-    torch.manual_seed(0)
-    box = _draw_boxes(torch.zeros(4000, 64, 32), 1.0, CPU, None)
-    rows, columns = box.any(2), box.any(1)
-    assert torch.equal(box, rows[:, :, None] & columns[:, None, :])
-    for sides in (rows, columns):  # each is one piece
-        assert int(sides.int().diff(dim=1).abs().sum(1).max()) <= 2
-    # Of boxes with the share s of a side around a uniform center, the image keeps s - s²/4 in height and in width; the
-    # mean of its square over areas s² that are uniform is the integral of 2 s (s - s²/4)², which is 1/2 - 1/5 + 1/48.
-    assert float(box.double().mean()) == pytest.approx(1 / 2 - 1 / 5 + 1 / 48, abs=0.015)
-    centers = (columns * torch.arange(0.5, 32)).sum(1) / columns.sum(1)
-    assert float(centers[columns.any(1)].mean()) == pytest.approx(16, abs=0.5)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16])

@@ -8,7 +8,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from effdeg.baselines import JacobianPenalty
 from tests.baselines.test_jacobian import jacobian_norm
-from tests.baselines.test_manifold_mixup import LABELS, sentences, tiny_bert
 from tests.batches import X, Y, tokens
 from tests.models import Tokens, mlp, with_batchnorm
 
@@ -48,14 +47,6 @@ def test_a_share_at_a_layer():
     first = {name: each[:2] for name, each in inputs.items()}
     torch.testing.assert_close(value, JacobianPenalty(-1, at="embed")(tokens_model, first)[1])
     assert torch.equal(outputs["logits"], tokens_model(**inputs)["logits"])
-
-
-def test_a_share_of_a_model_with_its_own_loss():
-    model, inputs = tiny_bert().eval(), {**sentences(), "labels": LABELS}
-    outputs, value = JacobianPenalty(-1, share=0.5, at="bert.embeddings")(model, inputs)
-    torch.testing.assert_close(outputs.loss, model(**inputs).loss)
-    first = {name: each[: len(LABELS) // 2] for name, each in inputs.items()}
-    torch.testing.assert_close(value, JacobianPenalty(-1, at="bert.embeddings")(model, first)[1])
 
 
 @pytest.mark.parametrize("at", [None, "1"])

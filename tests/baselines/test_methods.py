@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from effdeg.baselines import (
     names,
 )
 from tests.baselines.test_rdrop import with_dropout
+from tests.baselines.test_sam import closing
 from tests.batches import X, Y
 from tests.models import mlp
 
@@ -88,31 +90,53 @@ def test_every_method_trains(name):
     assert cross_entropy(model.eval()(X), Y) < 0.6 * before
 
 
-def by_hand(model, step, optimizer, steps=3):
-    torch.manual_seed(7)
-    for _ in range(steps):
-        step(optimizer)
-    return weights(model)
+def penalize(penalty, weight):
+    def loss(model, x, y):
+        outputs, value = penalty(model, x, y)
+        return cross_entropy(outputs, y) + weight * value
+
+    return loss
 
 
-@pytest.mark.parametrize("kind", ["sam", "asam"])
-def test_an_optimizer_by_name_is_that_by_hand(kind):
-    model, other = mlp().double(), mlp().double()
-    train(method(kind, rho=0.3), model, steps=3, base=SGD, lr=0.1)
-    optimizer = {"sam": SAM, "asam": ASAM}[kind](other.named_parameters(), SGD, rho=0.3, lr=0.1)
-
-    def step(optimizer):
-        def closure():
-            optimizer.zero_grad()
-            loss = cross_entropy(other(X), Y)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-
-    assert torch.equal(weights(model), by_hand(other, step, optimizer))
+def compare(model, x, y):
+    return cross_entropy(model(x), y)
 
 
+def unmixed(model):
+    return SGD(model.parameters(), lr=0.1)
+
+
+def uphill(kind, **options):
+    return lambda model: kind(model.named_parameters(), SGD, lr=0.1, **options)
+
+
+def cut():
+    images, y = cutmix(X.view(12, 1, 2, 3), Y, classes=4, alpha=0.2)
+    return images.flatten(1), y
+
+
+SMALL = {"classes": 4, "alpha": 0.2}
+LAYERS = {**SMALL, "at": [None, "0", "1"]}
+# By hand: the batch, the loss and the optimizer.
+BY_HAND = {
+    "sam": ({"rho": 0.3}, lambda: (X, Y), compare, uphill(SAM, rho=0.3)),
+    "asam": ({"rho": 0.3}, lambda: (X, Y), compare, uphill(ASAM, rho=0.3)),
+    "mixup": (SMALL, lambda: mixup(X, Y, **SMALL), compare, unmixed),
+    "mixup+sam": (SMALL, lambda: mixup(X, Y, **SMALL), compare, uphill(SAM)),
+    "cutmix": (SMALL, cut, compare, unmixed),
+    "embedding-mixup": (
+        {**SMALL, "at": "1"},
+        lambda: (X, Y),
+        lambda *given: cross_entropy(*embedding_mixup(*given, at="1", **SMALL)),
+        unmixed,
+    ),
+    "manifold-mixup": (
+        LAYERS,
+        lambda: (X, Y),
+        lambda *given: cross_entropy(*manifold_mixup(*given, **LAYERS)),
+        unmixed,
+    ),
+}
 PENALTIES = {
     "ed": ({"nodes": 5, "degree": 2}, effdeg.Penalty(nodes=5, degree=2, anchor="labels"), 7.0),
     "jacobian": ({"projections": 2}, JacobianPenalty(2), 0.01),
@@ -121,55 +145,24 @@ PENALTIES = {
     # The same name in upper case, for other settings.
     "REGMIXUP": ({"loss": "brier", "classes": 4}, RegMixup(classes=4, loss="brier"), 1.0),
 }
+for name, (settings, penalty, default) in PENALTIES.items():
+    BY_HAND[name] = settings, lambda: (X, Y), penalize(penalty, default), unmixed
+    BY_HAND[f"{name}, weighted"] = settings, lambda: (X, Y), penalize(penalty, 0.5), unmixed
 
 
-@pytest.mark.parametrize("weight", [None, "at the loss"])
-@pytest.mark.parametrize("name", PENALTIES)
-def test_a_penalty_by_name_is_that_by_hand(name, weight):
-    settings, penalty, default = PENALTIES[name]
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_method_by_name_is_that_by_hand(name):
+    settings, batch, loss, make_optimizer = BY_HAND[name]
     model, other = mlp().double(), mlp().double()
-    own = weight if isinstance(weight, float) else None
-    at_loss = {"weight": torch.tensor(0.5)} if weight == "at the loss" else {}
-    train(method(name, weight=own, **settings), model, steps=3, base=SGD, lr=0.1, **at_loss)
-
-    def step(optimizer):
-        outputs, value = penalty(other, X, Y)
-        loss = cross_entropy(outputs, Y) + (default if weight is None else 0.5) * value
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    assert torch.equal(weights(model), by_hand(other, step, SGD(other.parameters(), lr=0.1)))
-
-
-@pytest.mark.parametrize("name", ["mixup", "embedding-mixup", "mixup+sam", "cutmix", "manifold-mixup"])
-def test_mixing_by_name_is_that_by_hand(name):
-    model, other = mlp().double(), mlp().double()
-    train(method(name, **settings_of(name)), model, steps=3, base=SGD, lr=0.1)
-
-    def step(optimizer):
-        x, y = X, Y
-        if "mixup" in name and "-" not in name:
-            x, y = mixup(X, Y, classes=4, alpha=0.2)
-        if name == "cutmix":
-            images, y = cutmix(X.view(12, 1, 2, 3), Y, classes=4, alpha=0.2)
-            x = images.flatten(1)
-
-        def closure():
-            optimizer.zero_grad()
-            if "embedding" in name:
-                loss = cross_entropy(*embedding_mixup(other, x, y, at="1", classes=4, alpha=0.2))
-            elif "manifold" in name:
-                loss = cross_entropy(*manifold_mixup(other, x, y, at=[None, "0", "1"], classes=4, alpha=0.2))
-            else:
-                loss = cross_entropy(other(x), y)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-
-    optimizer = SAM(other.parameters(), SGD, lr=0.1) if "sam" in name else SGD(other.parameters(), lr=0.1)
-    assert torch.equal(weights(model), by_hand(other, step, optimizer))
+    name, _, weighted = name.partition(", ")
+    weight = {"weight": torch.tensor(0.5)} if weighted else {}
+    train(method(name, **settings), model, steps=3, base=SGD, lr=0.1, **weight)
+    torch.manual_seed(7)
+    optimizer = make_optimizer(other)
+    for _ in range(3):
+        x, y = batch()
+        optimizer.step(closing(partial(loss, other, x, y), optimizer))
+    assert torch.equal(weights(model), weights(other))
 
 
 def test_a_setting_that_two_parts_have_goes_to_both():

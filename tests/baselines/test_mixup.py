@@ -61,12 +61,6 @@ def test_any_positive_number_is_an_alpha(alpha, expected):
     assert shares == expected if expected else all(0 < share < 1 for share in shares)
 
 
-def test_partners_are_a_permutation_that_varies():
-    seen = torch.stack([drawn(5, seed=seed)[1] for seed in range(150)])
-    counts = torch.stack([(seen == other).sum(0) for other in range(5)])
-    assert 10 < counts.min() <= counts.max() < 55
-
-
 def test_trees_masks_and_what_is_shared():
     shared, flag = torch.randn(3, 5), "note"
     mask = torch.arange(6) < torch.arange(12)[:, None] % 7

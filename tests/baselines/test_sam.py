@@ -255,32 +255,6 @@ def test_a_copy_goes_on_by_itself(kind, duplicate):
         assert torch.equal(value, expected)
 
 
-SCHEDULERS = {
-    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=10),
-    "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.filterwarnings("ignore:The epoch parameter")  # with which torch 2.6 warns itself
-def test_schedulers_move_what_the_base_uses(name, kind):
-    model, other = mlp().double(), mlp().double()
-    optimizer, plain = make(kind, model, lr=0.1, momentum=0.9), SGD(other.parameters(), lr=0.1, momentum=0.9)
-    scheduler, expected = SCHEDULERS[name](optimizer), SCHEDULERS[name](plain)
-    used = []
-    optimizer.base.register_step_pre_hook(lambda base, *_: used.append(base.param_groups[0]["lr"]))
-    rates = []
-    for _ in range(5):
-        rates.append(plain.param_groups[0]["lr"])
-        optimizer.step(closure_of(model, optimizer))
-        scheduler.step()
-        plain.step(closure_of(other, plain))
-        expected.step()
-    assert used == rates
-    assert optimizer.param_groups[0]["momentum"] == plain.param_groups[0]["momentum"]
-
-
 def test_hooks_and_later_groups():
     model, extra, calls = mlp().double(), nn.Parameter(torch.ones(4, dtype=torch.float64)), []
     optimizer = ASAM(model.named_parameters(), SGD, lr=0.1, momentum=0.9)

@@ -1,6 +1,8 @@
 """Models that the tests of the command line load by name."""
 
 import random
+import warnings
+from functools import cache
 
 import numpy as np
 import torch
@@ -49,6 +51,12 @@ def drawn():
     return model
 
 
+def normed():
+    """A layer that cannot be copied."""
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        return nn.utils.weight_norm(nn.Linear(3, 3))
+
+
 def normalized():
     return nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
@@ -67,4 +75,6 @@ class Counting(nn.Linear):
 
 
 instance = small()
+cached = cache(small)
+NORMED = normed()
 number = 3

@@ -55,16 +55,6 @@ def test_compare_says_when_models_cannot_be_told_apart(run, data, weights):
     assert "more --paths may distinguish them" in out
 
 
-def test_compare_names_the_model_that_cannot_be_measured(run, data, weights):
-    state = torch.load(weights[1])["state_dict"]
-    torch.save({key: each * torch.nan for key, each in state.items()}, weights[1])
-    given = [argument for file in weights for argument in ("--weights", file)]
-    code, _, errors = run("compare", SMALL, *given, "--data", data, *FAST)
-    assert code == 2
-    assert "NaN or infinite" in errors
-    assert "This was found while measuring 'scale4'." in errors
-
-
 def test_other_measures_stand_next_to_the_effective_degree(run, data, weights):
     given = [argument for file in weights[:2] for argument in ("--weights", file)]
     names = ["confidence", "entropy", "nuclear_norm", "disagreement", "total_variation"]
@@ -108,15 +98,6 @@ def test_the_output_says_what_it_is_of(run, data, weights):
     assert "need no labels" not in out
 
 
-def test_names_break_between_words(run, data, weights):
-    for file, name in zip(weights, ("resnet9-lr0.001-mixup", "vit_tiny_patch16_augmented", "short"), strict=True):
-        file.rename(file.with_stem(name))
-    out = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST, width=60)[1]
-    assert {line.partition(" ")[0] for line in out.splitlines()} >= {"resnet9-", "vit_tiny_", "augmented", "short"}
-    out = run("compare", SMALL, "--weights", weights[0].parent, "--data", data, *FAST, width=200)[1]
-    assert "vit_tiny_patch16_augmented " in out
-
-
 def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights):
     given = [argument for file in weights[:2] for argument in ("--weights", file)]
     code, _, err = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidense")
@@ -126,12 +107,3 @@ def test_a_proxy_that_has_no_value_is_refused_before_any_work(run, data, weights
     assert code != 0
     assert "--proxy margin@10: --data" in err
     assert "holds no labels. Give a .npz" in re.sub(r"\s+", " ", err)
-
-
-def test_nothing_is_cut_off_where_there_is_little_room(run, data, weights):
-    given = [argument for file in weights for argument in ("--weights", file)]
-    code, out, _ = run("compare", SMALL, *given, "--data", data, *FAST, "--proxy", "confidence", width=60)
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 60
-    assert re.search(r"^ +\([\d.]+…[\d.]+\)  \([\d.]+…[\d.]+\)$", out, re.M)  # whole intervals, below their numbers
-    assert all(word in out for word in ("scale1 ", "scale4 ", "scale8 ", "significant", "confidence", "yes"))

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import effdeg
 from tests.cli import networks
@@ -108,13 +107,6 @@ def test_a_result_is_printed_before_it_is_written(run, data, tmp_path, monkeypat
     assert not list(tmp_path.glob("m.*"))
 
 
-def test_a_folder_is_no_file(run, data, tmp_path):
-    (tmp_path / "m.json").mkdir()
-    code, _, err = run("measure", SMALL, "--data", data, *FAST, "--save", tmp_path / "m.json")
-    assert code == 2
-    assert "m.json: this is a folder; expected the name of a file" in err
-
-
 def test_progress_can_be_silenced(run, data, weights, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
     given = ["--weights", weights[0], "--data", data, *FAST]
@@ -134,11 +126,6 @@ def test_a_file_with_several_arrays_says_how_to_choose_one(run, data, tmp_path):
     assert run(*command, "--key", "arr_0")[0] == 0
     np.savez(tmp_path / "two.npz", x_train=np.load(data), x_test=np.load(data)[:9])
     assert "--key x_train." in run(*command)[2]
-
-
-def test_weights_as_safetensors(run, data, tmp_path):
-    save_file(networks.small().state_dict(), tmp_path / "w.safetensors")
-    assert run("measure", SMALL, "--weights", tmp_path / "w.safetensors", "--data", data, *FAST)[0] == 0
 
 
 @pytest.fixture
@@ -173,9 +160,3 @@ def test_partners_by_name(run, images, tmp_path):
     code, _, err = run(*pool, "--partners", "mirror")
     assert code == 2
     assert "--partners differs (mirror or mirror + shift(1) then, mirror now)" in " ".join(err.split())
-
-
-def test_partners_that_are_not_known(run, images):
-    code, _, err = run("measure", "tests.cli.networks:colors", "--data", images, "--partners", "flip")
-    assert code == 2
-    assert "'flip' is not a change. Choose from: mirror, shift(4)," in " ".join(err.split())

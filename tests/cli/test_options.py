@@ -4,13 +4,9 @@ from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
-import pytest
-
 import effdeg
 from effdeg import pools
-from effdeg.cli._compare import compare
-from effdeg.cli._measure import measure
-from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptions, ReadOptions, unbundle
+from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptions, ReadOptions
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
 
@@ -36,26 +32,6 @@ def test_the_settings_of_a_ranking_are_those_of_the_library():
 def test_the_settings_of_images_are_those_of_the_library():
     declared = {field.name: field.default or None for field in fields(ReadOptions)}
     assert declared == {"key": None} | {field.name: field.default or None for field in fields(ImageOptions)}
-
-
-@pytest.mark.parametrize("command", [measure, compare])
-def test_a_command_has_the_options_of_its_bundles(command):
-    parameters = signature(command).parameters
-    for bundle in (PathOptions, FitOptions, DeviceOptions, ReadOptions):
-        for field in fields(bundle):
-            assert parameters[field.name].default == field.default
-            assert parameters[field.name].annotation == field.type
-
-
-def test_a_command_is_given_its_bundles():
-    given = []
-
-    @unbundle
-    def command(name: str, *, reading: ReadOptions, fit: FitOptions, quiet: bool = False) -> None:
-        given.extend((name, reading, fit, quiet))
-
-    command(name="x", key="images", size=8, mean="", std="", degree=3, basis="legendre", output="softmax", components=2)
-    assert given == ["x", ReadOptions("images", 8), FitOptions(3, "legendre", components=2), False]
 
 
 def test_weights_come_from_files_unless_code_makes_them(tmp_path):

@@ -53,16 +53,6 @@ def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
     assert "nan" not in out.lower()
 
 
-@pytest.mark.parametrize("width", [40, 80])
-def test_nothing_is_cut_on_a_narrow_screen(run, table, width):
-    out = run(table, *BY, *FAST, "--no-plot", width=width)[1]
-    for row in rank(TABLE, hyperparameters=list(AXES), resamples=100).rows()[1:-1]:
-        lines = [line for line in out.splitlines() if line.startswith(f"{row[0]} ")]
-        shown = lines[0] if width == 80 else "".join(lines)  # at 40 the last columns follow below
-        assert all(cell.split()[0] in shown for cell in row)
-        assert row[1].split()[1] in out
-
-
 def test_rank_as_json(run, table, tmp_path):
     pq.write_table(pa.table(TABLE), tmp_path / "pool.parquet")
     code, out, _ = run(tmp_path / "pool.parquet", *BY, *FAST, "--seed", 3, "--json")
@@ -142,20 +132,6 @@ def test_without_matplotlib_the_table_is_printed_all_the_same(run, table, tmp_pa
     assert "pip install 'effdeg[plots]'" in err.replace("\n", " ")
 
 
-def test_level_model_and_clusters(run, table):
-    code, out, _ = run(table, *BY, *FAST, "--level", "0.8", "--cluster", "lr", "--cluster", "batch", "--json")
-    assert code == 0
-    record = json.loads(out)
-    expected = rank(TABLE, hyperparameters=list(AXES), clusters=["lr", "batch"], level=0.8, resamples=100)
-    assert record["scores"] == json.loads(json.dumps(expected.to_dict()["scores"]))
-    assert (record["level"], record["clusters"]) == (0.8, 9)
-    code, out, err = run(table, *FAST, "--model", "batch", "--by", "batch")
-    assert code == 2
-    assert "'batch' is given as a hyperparameter and as the model column" in err.replace("\n", " ")
-    out = run(table, *FAST, "--model", "constant", "--no-plot")[1]
-    assert "constant" not in out
-
-
 def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     arguments = ["--within", "lr", "--by", "batch", "--by", "decay", "--variants", "noise=noise*", *FAST]
     code, out, _ = run(table, *arguments)
@@ -174,22 +150,6 @@ def test_within_strata_with_a_figure_for_each(run, table, tmp_path):
     record = json.loads(run(table, *arguments, "--json")[1])
     assert record["best"] == json.loads(json.dumps(expected.to_dict()["best"]))
     assert record["strata"]["0.3"]["scores"] == expected.strata["0.3"].to_dict()["scores"]
-
-
-def test_only_models_that_fit_by_a_negated_target(run, table, tmp_path):
-    text = table.read_text().splitlines()
-    lines = [f"{line},{0.5 if index % 9 == 0 else 1},{index % 5}" for index, line in enumerate(text[1:])]
-    (tmp_path / "fit.csv").write_text("\n".join([f"{text[0]},train_accuracy,test_accuracy", *lines]))
-    out = " ".join(run("fit.csv", *FAST, "--no-plot")[1].split())
-    assert "3 of 27 models do not fit (train_accuracy below 0.99 or missing)" in out
-    assert "leave them out with --fit 0.99." in out
-    out = run("fit.csv", *FAST, "--no-plot", "--fit", "0.99", "--target=-test_accuracy")[1]
-    assert "24 models, " in out
-    assert "measures of -test_accuracy" in out
-    assert "note: left out: 3 models with a train_accuracy below 0.99" in out
-    assert "use --target -test_accuracy." in " ".join(
-        run("fit.csv", *FAST, "--no-plot", "--target", "test_accuracy")[1].split()
-    )
 
 
 def test_files_of_strata_have_names_that_a_folder_takes(run, table, tmp_path):

@@ -1,7 +1,5 @@
 import io
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -170,15 +168,6 @@ def test_bytes_of_0_and_1_are_told(tmp_path):
     with pytest.warns(UserWarning, match=r"binary\.npy holds bytes of 0 and 1, and bytes are divided by 255"):
         loaded = load_data(tmp_path / "binary.npy")
     np.testing.assert_allclose(loaded.inputs, np.eye(4) / 255, rtol=1e-6)
-
-
-def test_bytes_in_columns_are_scaled_as_arrays_are(tmp_path):
-    values = np.arange(12, dtype=np.uint8).reshape(4, 3) * 20
-    pq.write_table(pa.table({f"pixel{number}": values[:, number] for number in range(3)}), tmp_path / "x.parquet")
-    np.save(tmp_path / "x.npy", values)
-    table, array = (load_data(tmp_path / name) for name in ("x.parquet", "x.npy"))
-    assert torch.equal(table.inputs, array.inputs)
-    assert "bytes scaled to [0, 1]" in table.preprocessing
 
 
 def test_pixels_that_are_not_bytes_are_refused(tmp_path):
@@ -386,20 +375,6 @@ def test_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "some.npz", a=X, b=X)
     with pytest.raises(ValueError, match="has no array 'c'; it has a, b"):
         load(tmp_path / "some.npz", key="c")
-
-
-def test_real_cifar10():
-    root = os.environ.get("EFFDEG_DATA")
-    file = Path(root or "") / "cifar10" / "test-00000-of-00001.parquet"
-    if root is None or not file.is_file():
-        pytest.skip("needs CIFAR-10 as the hub stores it: set EFFDEG_DATA to a folder with cifar10/*.parquet")
-    data = load(file)
-    assert len(data) == 10_000
-    assert data[0].shape == (3, 32, 32)
-    torch.manual_seed(0)
-    measured = effdeg.measure(networks.colors(), data, paths=20, nodes=16, degree=8)
-    assert measured.value > 0
-    assert measured.residual < 0.01
 
 
 def test_labels_next_to_the_examples(tmp_path):

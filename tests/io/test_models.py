@@ -28,6 +28,23 @@ def test_a_plain_function_is_a_model_but_takes_no_weights(tmp_path):
         load_model("tests.cli.networks:plain_function", tmp_path / "w.pt")
 
 
+@pytest.mark.parametrize("name", ["instance", "cached"])
+def test_each_weights_have_a_model_of_their_own(tmp_path, name):
+    models = []
+    for number in (1.0, 2.0):
+        state = {key: torch.full_like(value, number) for key, value in networks.small().state_dict().items()}
+        torch.save(state, tmp_path / f"{number}.pt")
+        models.append(load_model(f"tests.cli.networks:{name}", tmp_path / f"{number}.pt"))
+    assert [model[1].bias[0].item() for model in models] == [1.0, 2.0]
+
+
+def test_a_model_that_cannot_be_copied_is_made_again(tmp_path):
+    torch.save(networks.normed().state_dict(), tmp_path / "w.pt")
+    assert isinstance(load_model("tests.cli.networks:normed", tmp_path / "w.pt"), nn.Linear)
+    with pytest.raises(ValueError, match="is a single model, which is copied before it gets weights, but cannot be"):
+        load_model("tests.cli.networks:NORMED", tmp_path / "w.pt")
+
+
 def test_a_script_in_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "my_script.py").write_text("from torch import nn\n\ndef make():\n    return nn.Linear(3, 2)\n")
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 import effdeg
 from effdeg import measure_pool
 from effdeg._adapters.arguments import ItemReader
-from effdeg.pools._checkpoint import LabeledExamples
+from effdeg.pools._identity import LabeledExamples
 from tests.models import Tokens, mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
@@ -109,21 +109,9 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
         assert row[name] == pytest.approx(alone)
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]  # continued
-    assert not (tmp_path / "pool.predictions.npz").exists()
     for asked in ({"proxies": ["confidence"]}, {"proxies": ["disagreement"]}, {"labeled": train}):
         with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
             measure_pool(model, [tmp_path], data[0], **asked, **FAST)
-
-
-def test_the_outputs_of_a_model_are_traced_only_once(folder, data, monkeypatch):
-    calls = []
-    traced = effdeg.trace
-    monkeypatch.setattr(
-        "effdeg.pools._checkpoint.trace", lambda *given, **more: calls.append(1) or traced(*given, **more)
-    )
-    monkeypatch.setattr("effdeg.proxies._along_paths._run_along_paths", lambda *_: pytest.fail("it runs once more"))
-    measure_pool(mlp(), [folder / "a.pt"], data[0], components=[1, 2], proxies=["total_variation"], **FAST)
-    assert len(calls) == 2, "one of them for the trial"
 
 
 class _Images(Dataset):
@@ -206,12 +194,6 @@ def test_a_large_data_set_is_known_by_examples_that_are_no_regular_part_of_it():
     assert one.fingerprint(0) == one.fingerprint(0)
     assert one.fingerprint(0) != other.fingerprint(0)
     assert not one.has_inputs_of(other, 0)
-
-
-def test_without_labels_there_is_no_accuracy(folder, data, train):
-    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=train, **FAST)
-    assert "train_accuracy" in row
-    assert not {"test_accuracy", "gap"} & set(row)
 
 
 def test_the_model_is_run_in_evaluation_mode_and_left_as_it_was(folder, data):

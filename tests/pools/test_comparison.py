@@ -4,10 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import effdeg
 from tests.models import mlp
@@ -46,18 +45,6 @@ def test_differences_are_paired():
     assert len(record["differences"]) == 3
 
 
-def test_equal_models_are_not_distinguished():
-    torch.manual_seed(0)
-    noise = {f"model {i}": mlp(seed=i) for i in range(2)}
-    comparison = effdeg.compare(noise | {"twin": mlp(seed=1)}, X, **FAST)
-    twins = next(d for d in comparison.differences() if {d.simpler, d.other} == {"model 1", "twin"})
-    assert twins.value == 0
-    assert twins.identical
-    assert not twins.significant
-    assert f"{twins.simpler} has the same value as {twins.other} on every path" in str(comparison)
-    assert [each.identical for each in comparison.differences()].count(True) == 1
-
-
 def test_a_model_that_cannot_be_measured_is_named():
     def broken(x):
         return mlp()(x) * torch.where(x[:, :1] > 0, torch.nan, 1)
@@ -90,18 +77,6 @@ def test_an_iterable_is_read_once():
 def test_normalized():
     comparison = effdeg.compare({"a": Scaled(1.0), "b": Scaled(9.0)}, X, output="identity", normalized=True, **FAST)
     assert comparison.differences()[0].value == pytest.approx(0, abs=1e-5)  # scaling the logits changes nothing
-
-
-def test_what_is_compared_is_said():
-    models = {"a": Scaled(1.0), "b": Scaled(9.0)}
-    notes = {}
-    for output, values in (("softmax", "the probabilities"), ("identity", "the raw outputs"), (torch.tanh, "tanh")):
-        for normalized in (True, False):
-            found = effdeg.compare(models, X, output=output, normalized=normalized, **FAST)
-            assert found.describe() == f"{'normalized ' if normalized else ''}effective degree of {values}"
-            notes[output, normalized] = [note for note in found.warnings() if "of the logits" in note]
-    assert [key for key, found in notes.items() if found] == [("softmax", True)]
-    assert notes["softmax", True][0].startswith("note: this is of the probabilities.")
 
 
 @pytest.mark.parametrize(("outputs", "limit"), [(2, 0.55), (4, 0.3), (100, 0.015)])
@@ -183,21 +158,6 @@ def test_labels_are_not_passed_to_the_model(make):
         assert effdeg.proxies.confidence(models["a"], data).value == expected
         found = effdeg.compare(models, data, proxies=["confidence"], **FAST)
         assert found.proxies["a"]["confidence"].value == expected
-
-
-def test_masks_count_in_proxies_and_beside_them():
-    torch.manual_seed(0)
-    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.BertConfig(vocab_size=40, initializer_range=0.8, **small)
-    models = {name: transformers.BertForSequenceClassification(config).eval() for name in ("a", "b")}
-    mask = (torch.arange(7) < torch.randint(2, 7, (20, 1))).long()
-    ids, labels, at = torch.randint(3, 40, (20, 7)) * mask, torch.arange(20) % 2, "bert.embeddings"
-    named = {"input_ids": ids, "attention_mask": mask}
-    found = effdeg.compare(models, TensorDataset(ids, mask, labels), proxies=["margin@10"], at=at, **FAST)
-    for name, model in models.items():
-        expected = effdeg.proxies.evaluate(model, (named, labels), cross_entropy, names=["margin@10"], at=at, **FAST)
-        assert found.proxies[name]["margin@10"].value == pytest.approx(expected["margin@10"].value, rel=1e-6)
-        assert found.measurements[name].value == effdeg.measure(model, named, at=at, **FAST).value
 
 
 def test_a_tuple_holds_arguments_for_proxies_too():
@@ -311,6 +271,21 @@ def test_what_differs_is_named(change, message):
         effdeg.compare({"a": one, "b": other})
 
 
+def test_examples_that_differ_on_later_paths_are_found():
+    class Drawn(Dataset):
+        drawn = 0
+
+        def __len__(self):
+            return 30
+
+        def __getitem__(self, index):
+            Drawn.drawn += 1
+            return X[index] + (Drawn.drawn > 300)
+
+    with pytest.raises(ValueError, match=r"differ in examples \(by their fingerprint\)"):
+        effdeg.compare({"a": mlp(), "b": mlp(seed=1)}, Drawn(), **FAST | {"paths": 100})
+
+
 def test_measurements_that_stopped_at_their_tolerance_must_have_run_the_same_paths():
     settings = {"paths": 500, "nodes": 12, "degree": 6}
     stopped, whole = (effdeg.measure(mlp(), X, tolerance=tolerance, **settings) for tolerance in (0.5, None))
@@ -331,13 +306,6 @@ def test_every_note_is_passed_on_with_the_names_it_is_about():
     assert not any("calm" in note for note in comparison.warnings())
     assert str(comparison).endswith("\n".join(comparison.warnings()))
     assert comparison.to_dict()["notes"] == comparison.warnings()
-
-
-def test_a_note_on_all_models_is_given_once():
-    comparison = effdeg.compare({"a": mlp(seed=0), "b": mlp(seed=1)}, X, paths=20, nodes=4, degree=3)
-    assert [note for note in comparison.warnings() if "nodes = degree + 1" in note] == [
-        "note: nodes = degree + 1, so the fit goes through every value and cannot show what it misses."
-    ]
 
 
 def test_a_single_path_has_no_intervals():
@@ -411,13 +379,30 @@ def test_different_functions_are_different_outputs(one, other):
     assert measure(first).settings.output.startswith("first ")
 
 
-def test_a_function_that_uses_another_number_is_another_output(monkeypatch):
-    monkeypatch.setitem(globals(), "SCALE", 1.0)
-    one = effdeg.measure(mlp(), X, output=scale, **FAST)
-    monkeypatch.setitem(globals(), "SCALE", 2.0)
-    other = effdeg.measure(mlp(), X, output=scale, **FAST)
-    with pytest.raises(ValueError, match=r"They differ in output: scale .* and scale "):
-        effdeg.compare({"a": one, "b": other})
+WEIGHTS = torch.ones(4)
+
+
+def weigh(returned):
+    return scale(returned) * WEIGHTS
+
+
+def make_weighing(weights, helper):
+    return lambda returned: helper(returned) * weights
+
+
+def test_functions_that_refer_to_others_or_to_tensors_are_known_by_these(monkeypatch):
+    def identify(output):
+        return effdeg.measure(mlp(), X, output=output, **FAST).settings.output
+
+    names = {identify(weigh), identify(weigh)}
+    for name, value in {"WEIGHTS": torch.arange(4.0), "SCALE": 3.0, "scale": first}.items():
+        monkeypatch.setitem(globals(), name, value)
+        names.add(identify(weigh))
+    assert len(names) == 4
+    ones = torch.ones(4)
+    assert identify(make_weighing(ones, first)) == identify(make_weighing(ones.clone(), first))
+    others = [make_weighing(2 * ones, first), make_weighing(ones, torch.neg), make_weighing(ones, nn.Linear(4, 4))]
+    assert len({identify(output) for output in (make_weighing(ones, first), *others)}) == 4
 
 
 def test_a_method_is_known_by_its_object():

@@ -56,14 +56,6 @@ def test_the_line_and_its_band(ranking):
     assert band[:, 1].min() == pytest.approx(np.min(drawn - half), rel=1e-4)
 
 
-def test_panels_wrap_at_four_columns(ranking):
-    figure = ranking.plot(MEASURES)
-    rows = {axes.get_subplotspec().rowspan.start for axes in figure.axes}
-    columns = {axes.get_subplotspec().colspan.start for axes in figure.axes}
-    assert (len(figure.axes), rows, columns) == (7, {0, 1}, {0, 1, 2, 3})
-    assert len(ranking.plot(["noise 1"]).axes) == 1
-
-
 @pytest.mark.parametrize("letters", ["adaptive_sharpness_of_a_block", "$" * 29])
 def test_long_names_keep_to_their_panels(letters, tmp_path):
     generator = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import effdeg
 from effdeg import measure_pool, pools
 from effdeg.measuring import IllConditionedFit
 from effdeg.pools import _checkpoint
-from effdeg.pools._files import name_checkpoints
+from effdeg.pools._pool import name_checkpoints
 from tests.models import mlp
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
@@ -117,7 +117,7 @@ def test_checkpoints_without_predictions_are_measured_again(folder, data, tmp_pa
     elif lost == "damaged":
         kept.write_bytes(predictions[:-30])
     elif lost == "one":
-        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "classes")})
+        np.savez(kept, **arrays | {name: arrays[name][[0, 2]] for name in ("sha256", "weights", "outputs", "classes")})
     else:
         np.savez(kept, **arrays | {"settings": "{}", "classes": 1 - arrays["classes"]})
     again = ["b"] if lost == "one" else ["a", "b", "c"]
@@ -278,8 +278,8 @@ def test_checkpoints_have_the_shortest_names_that_differ(folder):
         ({"model": "nets:mlp"}, TypeError, "Names of models are for the command line"),
         ({"model": torch.tanh}, TypeError, "checkpoints are loaded into an nn.Module"),
         ({"data": (torch.ones(40, 6).byte(), torch.arange(40) % 4)}, TypeError, r"hold integers \(torch.uint8\)"),
-        ({"out": "pool.parquet"}, ValueError, r"out='pool\.parquet' must end in \.csv"),
-        ({"out": "/proc/pool.csv"}, ValueError, r"out='/proc/pool\.csv': no file can be written into /proc"),
+        ({"out": "pool.parquet"}, ValueError, r"out= pool\.parquet: expected a file that ends in \.csv"),
+        ({"out": "/proc/pool.csv"}, ValueError, "out=: no file can be written into /proc"),
         ({"out": "no/such/pool.csv"}, ValueError, "the folder no/such does not exist"),
         ({"device": "cuda:99"}, ValueError, "was asked for, but torch finds"),
         ({"partners": torch.zeros(40, 6)}, TypeError, "A second data set is for effdeg.measure"),
@@ -441,21 +441,40 @@ class Scaled(torch.nn.Module):
         return self.network(x) * self.factor
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "message"),
-    [
-        (torch.tensor(1.0), torch.tensor(3.0), r"returns something else than when a was measured.*confidence was"),
-        (1.0, 1.001, r"the model differs \(other numbers that are no weights"),
-    ],
-)
-def test_a_table_of_another_function_is_not_continued(data, tmp_path, one, other, message):
+def test_a_table_of_another_number_that_is_no_weight_is_not_continued(data, tmp_path):
     for name in "ab":
         torch.save(Scaled().state_dict(), tmp_path / f"{name}.pt")
     settings = {**FAST, "out": tmp_path / "pool.csv"}
-    measure_pool(Scaled(one), [tmp_path / "a.pt"], data, **settings)
-    measure_pool(Scaled(one).eval(), [tmp_path / "a.pt"], data, **settings)
-    with pytest.raises(ValueError, match=message):
-        measure_pool(Scaled(other), [tmp_path], data, **settings)
+    measure_pool(Scaled(1.0), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Scaled(1.0).eval(), [tmp_path / "a.pt"], data, **settings)
+    with pytest.raises(ValueError, match=r"the model differs \(other numbers that are no weights"):
+        measure_pool(Scaled(1.001), [tmp_path], data, **settings)
+
+
+class Ordered(torch.nn.Module):
+    """A network whose code orders the classes."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.network, self.order = mlp(), order
+
+    def forward(self, x):
+        return self.network(x)[:, self.order]
+
+
+def test_a_table_of_another_order_of_classes_is_not_continued(data, tmp_path):
+    for seed, name in enumerate("abc"):
+        state = {f"network.{key}": value for key, value in mlp(seed=seed).state_dict().items()}
+        torch.save(state, tmp_path / f"{name}.pt")
+    settings = {**FAST, "out": tmp_path / "pool.csv"}
+    measure_pool(Ordered([0, 1, 2, 3]), [tmp_path / "b.pt"], data, **settings)
+    table = (tmp_path / "pool.csv").read_bytes()
+    with pytest.raises(ValueError, match=r"something else than when b was measured.*order of its classes"):
+        measure_pool(Ordered([1, 0, 2, 3]), [tmp_path], data, **settings)
+    assert (tmp_path / "pool.csv").read_bytes() == table
+    with pytest.warns(UserWarning, match="rows, but of none of the checkpoints in weights="):
+        measure_pool(Ordered([0, 1, 2, 3]), [tmp_path / "a.pt"], data, **settings)
+    measure_pool(Ordered([0, 1, 2, 3]), [tmp_path], data, **settings)
 
 
 def test_a_table_of_other_examples_or_partners_is_not_continued(folder, tmp_path):

@@ -1,6 +1,5 @@
 """Properties that any ranking must have, and what it says."""
 
-import json
 import subprocess
 import sys
 
@@ -165,17 +164,6 @@ def test_hyperparameters_that_never_vary_alone():
     assert list(partly.scores["m"].psi_by_axis) == ["a"]
 
 
-def test_everything_as_plain_numbers(ranking):
-    record = json.loads(json.dumps(ranking.to_dict(), allow_nan=False))
-    assert record["ranking"] == list(ranking.scores)
-    assert record["resamples"] == 300
-    score = record["scores"]["noise 1"]
-    assert score["kendall"]["value"] == ranking.scores["noise 1"].kendall.value
-    assert score["psi_by_axis"]["lr"]["interval"] == list(ranking.scores["noise 1"].psi_by_axis["lr"].interval)
-    assert score["worst_environment"]["hyperparameter"] in BY
-    assert record["scores"]["constant"]["kendall"] is None
-
-
 def test_the_extra_is_asked_for_only_when_needed(monkeypatch):
     extra = ["scipy", "matplotlib", "pandas"]
     code = "import effdeg.pools, sys, torch; effdeg.pools.pick([torch.sin, torch.cos, torch.tanh], torch.rand(20, 3));"
@@ -229,6 +217,20 @@ def test_a_gap_that_is_not_the_difference_of_the_accuracies_is_pointed_out():
     assert negative == "note: gap is not train_accuracy − test_accuracy but its negative: rank by target='-gap'."
     (other,) = note([0.3, 0.2, 0.1, 0.25])
     assert other == "note: gap is not train_accuracy − test_accuracy; it is ranked as it is."
+
+
+def test_settings_that_differ_by_rounding_are_one():
+    noise = np.random.default_rng(0).standard_normal((2, 12))
+    table = {"gap": noise[0], "m": noise[1], "lr": [0.3, 3 * 0.1, 0.1] * 4}
+    strata = rank(table, measures=["m"], strata=["lr"], resamples=100).strata
+    assert {name: len(inside.pool) for name, inside in strata.items()} == {"0.3": 8}
+    assert rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).pool.levels["lr"] == [0.1, 0.3]
+
+
+@pytest.mark.parametrize(("target", "noted"), [("test_acc", True), ("acc@1", True), ("f1", True), ("facc_loss", False)])
+def test_a_target_for_which_larger_is_better_is_noted(target, noted):
+    table = {target: [0.9, 0.8, 0.7, 0.75], "degree": [0.1, 0.2, 0.4, 0.3]}
+    assert ("count as worse" in str(rank(table, target=target, resamples=100))) == noted
 
 
 def test_rows_that_summarize_others_are_pointed_out():

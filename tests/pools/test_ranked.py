@@ -66,6 +66,9 @@ def test_models_of_different_names_and_equal_numbers_are_different_models():
     table["gap"] = [(7 * (i % 6) + i % 2) / 40 for i in range(24)]  # 6 different pairs of numbers, each 4 times
     ranked = rank(table, resamples=100)
     assert (len(ranked.pool), ranked.pool.duplicates) == (24, [])
+    assert "note: m0, m6, m12 and m18, m1, m7, m13 and m19, m2, m8, m14 and m20, … agree in every number: if" in str(
+        ranked
+    )
     assert len(rank({name: table[name] for name in ("degree", "gap")}, resamples=100).pool) == 6
 
 
@@ -75,6 +78,11 @@ def test_strata_by_name_and_in_order_of_appearance():
         (columns, ["mix"], {"1": [0, 2], "0": [1], "0.25": [3]}),
         ({"version": ["v1.0", "v1", "v1.0"]}, ["version"], {"v1.0": [0, 2], "v1": [1]}),
         (columns, ["mix", "norm"], {"1, b": [0, 2], "0, b": [1], "0.25, a": [3]}),
+        (
+            {"a": ["x, y", "x", "x, y"], "b": ["z", "y, z", "z"]},
+            ["a", "b"],
+            {"'x, y', 'z'": [0, 2], "'x', 'y, z'": [1]},
+        ),
     ):
         groups = group_rows(as_frame(table), names)
         assert {name: rows.tolist() for name, rows in groups.items()} == expected

@@ -28,21 +28,6 @@ def test_what_was_written_is_read_to_the_last_digit(file):
     assert json.loads(settings_file(file).read_text()) == SETTINGS
 
 
-def test_rows_are_found_by_their_checkpoints(file):
-    table = PoolTable(file, SETTINGS, ["degree", "norm"])
-    assert table.find(TWO) == {name: table.rows[name] for name in ("two", "three, really")}
-    assert table.find("3c") == {}
-    assert table.is_stale("one", TWO)
-    assert not table.is_stale("one", ONE)
-    assert not table.is_stale("four", ONE)
-    table.rename("two", "four")
-    table.drop("one")
-    # A row that is measured again is lost only when that has failed.
-    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["one", "four", "three, really"]
-    table.write()
-    assert list(PoolTable(file, SETTINGS, ["degree", "norm"]).rows) == ["four", "three, really"]
-
-
 def test_other_settings_are_refused_and_named(file):
     text = file.read_text()
     with pytest.raises(ValueError, match="paths= was 4 then and is 5 now; at= was not given then and is embed now"):

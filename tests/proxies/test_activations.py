@@ -56,11 +56,6 @@ def test_units_are_counted_in_every_layer(activation):
     assert linear_regions(model, X, **ROUTE).value == pytest.approx(total / 40)
 
 
-def test_a_network_without_kinks_has_no_linear_regions():
-    with pytest.raises(NotApplicable, match="ReLU"):
-        linear_regions(mlp(), X.float(), **ROUTE)
-
-
 def crossed(activation, **route):
     """Count the linear regions of one unit on the line from -10 to 10."""
     model = nn.Sequential(nn.Linear(1, 1), activation)

@@ -100,6 +100,14 @@ def test_weights_that_are_no_numbers_have_no_norm():
             norm(codes)
 
 
+def test_complex_weights_have_norms_but_no_spectral_norm_here():
+    model = nn.Linear(6, 4, bias=False, dtype=torch.complex128)
+    expected = torch.view_as_real(model.weight.detach()).norm().item()
+    assert frobenius_sum(model).value == parameter_norm(model).value == pytest.approx(expected)
+    with pytest.raises(NotApplicable, match="'weight' is complex"):
+        spectral_sum(model)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()

@@ -72,17 +72,6 @@ class TestOneModel:
         expected = singular / math.sqrt(min(examples, classes) * examples)
         assert nuclear_norm(READ, logits).value == pytest.approx(expected, rel=1e-12)
 
-    def test_certain_and_uniform_predictions(self):
-        certain = 200 * torch.eye(4).repeat(25, 1)
-        assert confidence(READ, certain).value == pytest.approx(1)
-        assert entropy(READ, certain).value == pytest.approx(0, abs=1e-12)
-        assert nuclear_norm(READ, certain).value == pytest.approx(1)
-        # 100 equal rows of 1/4 have one singular value, √(100 / 4).
-        uniform = torch.zeros(100, 4)
-        assert confidence(READ, uniform).value == pytest.approx(0.25)
-        assert entropy(READ, uniform).value == pytest.approx(math.log(4))
-        assert nuclear_norm(READ, uniform).value == pytest.approx(5 / 20)
-
     def test_one_logit_is_that_of_two_classes(self):
         logit = draw_logits(30, 1)
         both = torch.cat([torch.zeros_like(logit), logit], dim=1)
@@ -104,16 +93,6 @@ class TestOneModel:
         assert confidence(READ, logits).stderr == pytest.approx(largest.std(ddof=1) / 50**0.5)
         assert entropy(READ, logits).stderr > 0
         assert nuclear_norm(READ, logits).stderr is None
-
-    def test_options_and_other_kinds_of_data(self):
-        model = mlp().double()
-        for proxy in OF_ONE_MODEL.values():
-            expected = proxy(model, X).value
-            assert proxy(model, (X, Y)).value == expected
-            loader = DataLoader(TensorDataset(X, Y), batch_size=5)
-            assert proxy(model, loader, batch_size=3).value == pytest.approx(expected, rel=1e-9)
-            assert proxy(model, X, examples=7).settings["examples"] == 7
-            assert proxy(Tokens(), tokens()).value > 0
 
     @pytest.mark.parametrize("proxy", OF_ONE_MODEL.values())
     def test_what_is_no_prediction(self, proxy):
@@ -170,12 +149,6 @@ class TestEnergy:
         expected = -np.mean([math.log(math.exp(each) / total) for each in energies])
         assert energy(READ, logits).value == pytest.approx(expected, rel=1e-12)
 
-    def test_equal_energies_and_one_high_among_low(self):
-        assert energy(READ, torch.zeros(30, 4)).value == pytest.approx(math.log(30))
-        logits = torch.zeros(10, 4)
-        logits[1:] += 100
-        assert energy(READ, logits).value == pytest.approx(90)
-
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_log_probabilities_are_no_logits_where_the_size_of_logits_counts(dtype):
@@ -207,10 +180,6 @@ class TestCot:
         assert cot(READ, logits, shares=shares.tolist()).value == pytest.approx(expected, abs=1e-6)
         assert cot(READ, logits).value > expected + 1e-4
 
-    def test_a_model_that_predicts_one_class(self):
-        certain = torch.tensor([[50.0, 0.0, 0.0, 0.0]]).repeat(100, 1)
-        assert cot(READ, certain).value == pytest.approx(0.75)
-
     @pytest.mark.parametrize(
         ("shares", "message"),
         [
@@ -240,17 +209,6 @@ class TestInconsistency:
         for found, values in ((hard, differs), (soft, distance)):
             assert found.stderr == pytest.approx(np.std(values, ddof=1) / 12**0.5)
         assert (hard.name, soft.name) == ("inconsistency", "inconsistency_soft")
-
-    def test_images(self):
-        images = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-
-        def brighter_half(x):
-            return x.flatten(1, 2).unflatten(-1, (2, 2)).mean((1, 3))
-
-        found = inconsistency(brighter_half, images, changes.mirror)
-        assert found.value == 1
-        assert found.settings == {"change": "mirror", "examples": 20}
-        assert inconsistency(brighter_half, images, changes.brightness(0.1)).value == 0
 
     def test_one_of_several_is_drawn_for_each_example(self):
         logits = torch.tensor([[5.0, 0.0, 0.0]]).repeat(400, 1)
@@ -343,14 +301,6 @@ class TestDisagreement:
         x = draw_logits(40, 1)
         assert disagreement(READ, x, [lambda x: torch.cat([-x, x], 1)]).value == 0
         assert disagreement(READ, x, [lambda x: -x[:, 0]]).value == 1
-
-    def test_inputs_of_several_tensors(self):
-        assert disagreement(Tokens(), tokens(), [Tokens()]).value == 0
-
-        def model(first, second):
-            return first - second
-
-        assert disagreement(model, ((X, X.flip(0)), None), [lambda first, second: second - first]).value > 0.5
 
     @pytest.mark.parametrize(
         ("others", "error", "message"),
@@ -483,13 +433,6 @@ class TestTogether:
         alone, model.rows = model.rows, 0
         proxies.evaluate(model, (X, Y), cross_entropy, names=["sharpness@0.05", *OF_ONE_MODEL])
         assert model.rows == alone
-
-    def test_by_default_what_needs_more_than_the_data_is_skipped(self):
-        table = proxies.evaluate(mlp().double(), X, paths=5, nodes=8, degree=4)
-        assert {*OF_ONE_MODEL, "mano"} <= set(table)
-        assert "change=" in table.skipped["inconsistency"]
-        assert "others=" in table.skipped["disagreement"]
-        assert "labeled=" in table.skipped["thresholded_confidence"]
 
 
 @pytest.mark.parametrize("outputs", [1, 4])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from engine_runs import carry_out, small
 from torch import nn
-from torch.nn.functional import one_hot
 from toy_results import make_run
 
 import effdeg
@@ -87,7 +86,7 @@ def test_the_pick_among_five_is_that_of_the_library(monkeypatch):
     pool = make_pool(accuracy, examples=200)
     options = {"seed": 0, "labels": 0, "examples": 200, "change": ""}
     every = {
-        place: Observation("", one_hot(torch.from_numpy(each), 10).float(), torch.from_numpy(pool.changed[place]), {})
+        place: Observation("", 10, torch.from_numpy(each), torch.from_numpy(pool.changed[place]), {})
         for place, each in enumerate(pool.predicted)
     }
     expected = []

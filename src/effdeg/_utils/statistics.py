@@ -3,6 +3,7 @@
 import math
 from statistics import NormalDist
 
+import torch
 from torch import Tensor
 
 from effdeg._utils.checks import check_level
@@ -24,7 +25,8 @@ def power_of_two(*values: Tensor) -> float:
 
     Divided by it, which is exact, numbers can be squared without leaving the range of their precision.
     """
-    largest = max((float(each.detach().abs().max()) for each in values if each.numel()), default=0.0)
+    sizes = [torch.linalg.vector_norm(each.detach(), math.inf) for each in values if each.numel()]
+    largest = max(map(float, sizes), default=0.0)
     return 2.0 ** (math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
 
 

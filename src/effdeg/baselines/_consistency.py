@@ -66,7 +66,7 @@ class _OnUnlabeled(Configured):
 
     def _run(self, model: Callable[..., Any], call: Call, more: Call) -> tuple[Any, Tensor, Tensor]:
         """Return the outputs for a batch, and the probabilities and logits for more examples."""
-        rows, look = count_examples(more), self._may_look(model, more)
+        rows, look = count_examples(more), self._is_first_call(model, more)
         outputs, rest = run_joined(model, call, more)
         values = shaped_values(rest, "softmax", points=rows, look=look, whose="student")
         if look:
@@ -80,15 +80,12 @@ class _OnUnlabeled(Configured):
         without gradients, and would use them for the model.
         """
         assert self.teacher is not None
-        look = self._may_look(self.teacher, examples)
+        look = self._is_first_call(self.teacher, examples)
         returned = run_teacher(self.teacher, *examples)
         values = teacher_values(returned, "softmax", like=like, examples=len(like), look=look)
         if look:
             self._checked.add(self.teacher)
         return values
-
-    def _may_look(self, model: object, examples: Tree) -> bool:
-        return is_readable(tensors(examples)[0]) and model not in self._checked
 
 
 @dataclass(eq=False, repr=False)
@@ -192,7 +189,7 @@ class _OnCopies(_OnUnlabeled):
     def _compare(self, model: Callable[..., Any], call: Call, unlabeled: Tree, count: int) -> tuple[Any, Tensor]:
         others = as_arguments(unlabeled)
         check_same_form(call, others)
-        first = self._may_look(model, others)
+        first = self._is_first_call(model, others)
         look = first or (tensors(others)[0].is_cpu and is_readable(tensors(others)[0]))
         changes = read_changes(self.change)
         copied = make_copies(unlabeled, changes, count, self.generator, "change", first=first, look=look)

@@ -18,8 +18,7 @@ from effdeg._adapters.derivatives import (
 from effdeg._adapters.layers import Layer, advice_for_integers, as_module, find_layer, replace_output
 from effdeg._adapters.outputs import Output, check_output, shaped_values
 from effdeg._utils.checks import check_number
-from effdeg._utils.device import is_readable
-from effdeg._utils.tree import has_rows, map_tensors, named_map, tensors
+from effdeg._utils.tree import has_rows, map_tensors, named_map
 from effdeg.baselines._shared import Call, Regularizer
 
 
@@ -83,7 +82,7 @@ class JacobianPenalty(Regularizer):
         super().__post_init__()
 
     def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:  # noqa: ARG002
-        look = model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(call))
+        look = self._is_first_call(model, call)
         outputs, penalty = _run(self, model, call, rows, look)
         if look:
             self._checked.add(model)

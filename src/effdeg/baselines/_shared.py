@@ -54,6 +54,10 @@ class Configured(nn.Module):
     def _settings(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def _is_first_call(self, model: object, given: Tree) -> bool:
+        """Return whether a model was not checked yet, and can be: values that are read make a GPU wait."""
+        return model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(given))
+
     def extra_repr(self) -> str:
         """Show the settings that are not None, except for those that are too long to read."""
         shown = {name: value for name, value in self._settings().items() if value is not None}
@@ -98,8 +102,7 @@ class Regularizer(Configured):
 
     def _check_logits(self, returned: Any, rows: int, model: Callable[..., Any]) -> bool:
         """Raise if a model returned probabilities; return whether they were read: in the first call with the model."""
-        first = tensors(returned)[0]
-        if first.is_meta or not is_readable(first) or model in self._checked:
+        if not self._is_first_call(model, returned):
             return False
         values = shaped_values(returned, "identity", points=rows, look=True, whose="network")
         if values.dim() > 1 and values.shape[-1] > 1 and are_distributions(values):

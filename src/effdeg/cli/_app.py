@@ -69,7 +69,6 @@ def _options(
 
 
 def _use_spellings_of(command: Any) -> None:
-    """Let messages spell settings as this command's options."""
     options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
     use_spellings({each.name: each.opts[0] for each in options})
 
@@ -93,5 +92,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Show a warning in one line, without the code that raised it."""
     print_to_stderr(" ".join(str(message).split()), "[bold yellow]warning:[/] ")

@@ -23,10 +23,7 @@ _LABEL_FREE = "confidence, entropy, nuclear_norm or disagreement"
 
 @o.unbundle
 def compare(
-    models: Annotated[
-        list[str],
-        o.argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
-    ],
+    models: o.Models,
     data: o.Data,
     *,
     weights: Annotated[
@@ -88,7 +85,7 @@ def compare(
 
 def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
-    from effdeg.pools._files import list_files
+    from effdeg.pools._pool import list_files
 
     names = full = models
     if len(models) == 1:

@@ -29,6 +29,10 @@ _fitted = partial(typer.Option, rich_help_panel="How the paths are drawn and fit
 _run = partial(typer.Option, rich_help_panel="How the model is run")
 _read = partial(typer.Option, rich_help_panel="How the data are read")
 
+Models = Annotated[
+    list[str],
+    argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
+]
 Data = Annotated[
     str,
     option(

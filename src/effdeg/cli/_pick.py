@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 @o.unbundle
 def pick(
-    models: Annotated[
-        list[str],
-        o.argument(help="Two or more models, each as for **effdeg measure**; or one from code and several --weights."),
-    ],
+    models: o.Models,
     data: o.Data,
     *,
     weights: Annotated[

@@ -78,7 +78,7 @@ def pool(
     the same command continues. A checkpoint that cannot be measured is left out with a warning, and the exit code is 1.
     """
     check_target("--out", out, {".csv"})
-    from effdeg.pools._files import name_checkpoints
+    from effdeg.pools._pool import name_checkpoints
 
     files = name_checkpoints(weights)
     examples = read_options.load(data)

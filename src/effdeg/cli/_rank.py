@@ -117,7 +117,6 @@ def rank(
 
 
 def _read_variants(texts: list[str]) -> dict[str, list[str]]:
-    """Return the patterns of each family from texts such as ``sharpness=sharpness@*``."""
     families: dict[str, list[str]] = {}
     for text in texts:
         family, equals, pattern = text.partition("=")

@@ -326,7 +326,6 @@ def read_torch(path: Path, *, expected: str) -> Any:
 
 
 def _read_numpy(path: Path) -> Any:
-    """Return an array, or the arrays of an archive by name."""
     try:
         loaded = np.load(path, allow_pickle=False)
         return dict(loaded) if isinstance(loaded, Mapping) else loaded
@@ -430,7 +429,6 @@ def _holds_images(kind: Any, types: Any) -> bool:
 
 
 def _holds_numbers(kind: Any, types: Any) -> bool:
-    """Return whether a column holds numbers or, maybe nested, lists of them."""
     while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
@@ -511,5 +509,4 @@ def _as_tensor(value: Any, path: Path, name: str = "") -> Tensor:
 
 
 def _scale(tensor: Tensor) -> Tensor:
-    """Scale bytes to [0, 1]; leave other numbers as they are."""
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor

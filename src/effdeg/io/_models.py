@@ -1,5 +1,6 @@
 """Models from code, from Hugging Face folders, and from exported programs."""
 
+import copy
 import inspect
 import logging
 import re
@@ -61,6 +62,7 @@ def load_model(source: str, weights: str | Path | None = None) -> Model:
     if weights is not None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"{source} is a {type(model).__name__}, not an nn.Module, so it cannot take weights.")
+        model = _copy(model, source)
         load_weights(model, Path(weights))
     return model
 
@@ -115,7 +117,6 @@ def _drop_prefix(state: dict[str, Any], own: Set[str], file: Path) -> None:
 
 
 def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
-    """Describe why ``load_state_dict`` refuses weights, in one sentence."""
     own = model.state_dict()
     shapes = {
         name: f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the model"
@@ -136,6 +137,20 @@ def _describe_misfits(model: nn.Module, state: dict[str, Any]) -> str:
     return ", ".join(problems)
 
 
+def _copy(model: nn.Module, source: str) -> nn.Module:
+    """Copy a model before it gets weights: the same code may return the same object for others."""
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        if (another := _load_code(source)) is not model:
+            assert isinstance(another, nn.Module)
+            return another
+        raise ValueError(
+            f"{source} is a single model, which is copied before it gets weights, but cannot be: {error} Give a "
+            "function that makes a new one."
+        ) from error
+
+
 def _load_code(source: str) -> Model:
     found = find_code(source)
     if isinstance(found, nn.Module):
@@ -152,7 +167,6 @@ def _load_code(source: str) -> Model:
 
 
 def _check_factory(source: str, factory: Any) -> None:
-    """Raise if something cannot be called without arguments."""
     required: list[str] = []
     with suppress(ValueError):  # some builtins have no signature
         parameters = inspect.signature(factory).parameters.values()

@@ -1,11 +1,11 @@
 """What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
 
 import copy
-import hashlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from effdeg._adapters.arguments import DataNote, Item, ItemReader
-from effdeg._adapters.examples import Batch, Examples, as_examples
+from effdeg._adapters.arguments import DataNote
+from effdeg._adapters.examples import Examples
 from effdeg._adapters.inference import Device, inference, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import advice_for_integers
@@ -34,6 +34,7 @@ from effdeg.io._models import load_weights
 from effdeg.measuring import Measurement, Trace, trace
 from effdeg.measuring._path_runner import hash_examples
 from effdeg.pools._comparison import note_uniform
+from effdeg.pools._identity import HASHED, LabeledExamples, agree, hash_weights
 from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
@@ -41,13 +42,12 @@ from effdeg.proxies._predictions import predict_classes
 from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
-_HASHED = 64  # examples at a time
-_IDENTIFYING = 2000  # examples that identify a data set that is not in memory
-_SAME = 0.01  # a model whose predictions are less certain by more than this share is not the one that was measured
+_KNOWN_BY = 16  # examples at which the outputs of a checkpoint are kept
+_KEPT_OUTPUTS = 2048  # numbers
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
-WEIGHTS, NOTES = "weights", "notes"
-"""Measured, but not in the table: a hash of the weights as they were loaded, and what should be said of them."""
+WEIGHTS, OUTPUTS, NOTES = "weights", "outputs", "notes"
+"""Not in the table: a hash of the weights as they were loaded, outputs at a few examples, and notes."""
 DISAGREEMENT = "disagreement"
 """A measure of a checkpoint among others: its row first has the predicted classes, from which the table computes it."""
 PREDICTIONS = ("confidence", "entropy", "nuclear_norm", DISAGREEMENT)
@@ -86,112 +86,6 @@ class RowSettings:
         """Return the settings, for JSON."""
         dtype = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
         return {**vars(self), **vars(self.paths), "dtype": dtype}
-
-
-def list_numbers(model: nn.Module) -> dict[str, float]:
-    """Return the numbers that may decide what a model returns but are no weights, such as a temperature."""
-    held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
-    return {key: value for key, value in held.items() if isinstance(value, int | float) and key[-9:] != ".training"}
-
-
-def hash_text(text: str) -> str:
-    """Return a short hash."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class LabeledExamples:
-    """Examples for a model that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
-
-    def __init__(self, data: Any, name: str, read_item: ItemReader) -> None:
-        self.read_item = read_item
-        try:
-            with seed_everything(0):  # a loader may draw
-                self.examples, self.name = as_examples(data, labeled=True), name
-        except (TypeError, ValueError) as error:
-            error.add_note(f"These are the examples of {name}=…")
-            raise
-        if len(self.examples) < 2:
-            raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
-        with seed_everything(0):  # a data set may draw
-            self.two = self.fetch_item([0, 1])
-
-    @classmethod
-    def read(cls, data: Any, name: str, read_item: ItemReader) -> "LabeledExamples | None":
-        """Return examples that must have labels, if any are given."""
-        examples = None if data is None else cls(data, name, read_item)
-        if examples is not None and not examples.has_labels:
-            advice = "give (inputs, labels), or a Dataset or DataLoader of such pairs."
-            raise ValueError(f"{name}= holds no labels: {advice}")
-        return examples
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the examples have labels."""
-        return self.two.labels is not None
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return an item with the inputs of these examples, without labels."""
-        return (self.fetch_item(indices).inputs,)
-
-    def fetch_item(self, indices: Sequence[int]) -> Item:
-        """Return the inputs and labels of these examples."""
-        return self.read_item(self.examples.fetch(indices))
-
-    def fingerprint(self, seed: int) -> dict[str, Any]:
-        """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
-        count = len(self) if isinstance(self.examples, Batch) else min(len(self), _IDENTIFYING)
-        indices = self._choose(count)
-        return {
-            "examples": len(self),
-            "labels": self.has_labels,
-            "hash": hash_text("".join(hash_parts(self.examples, indices, seed))),
-        }
-
-    def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
-        """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = set()
-        for each in (self, other):
-            with seed_everything(seed):  # a data set may draw
-                hashes.add(hash_examples(self.read_item(each.examples.fetch(each._choose(_HASHED))).inputs))
-        return len(self) == len(other) and len(hashes) == 1
-
-    def _choose(self, count: int) -> list[int]:
-        """Return indices that are the same each time, but not every n-th, which might all be of one class."""
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0), device="cpu")
-        return sorted(order[:count].tolist())
-
-    def first(self, count: int) -> "LabeledExamples":
-        """Return the first ``count`` examples."""
-        few = copy.copy(self)
-        few.examples = _First(self.examples, min(count, len(self)))
-        return few
-
-
-@dataclass(frozen=True)
-class _First:
-    examples: Examples
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def fetch(self, indices: Sequence[int]) -> Tree:
-        return self.examples.fetch(indices)
-
-
-def hash_parts(examples: Examples, indices: Sequence[int], seed: int) -> list[str]:
-    """Return hashes of examples, a few at a time."""
-    with seed_everything(seed):  # a data set may draw
-        starts = range(0, len(indices), _HASHED)
-        return [hash_examples(examples.fetch(indices[start : start + _HASHED])) for start in starts]
-
-
-def hash_weights(state: Mapping[str, Any]) -> str:
-    """Return a hash of the tensors of a state dict."""
-    return hash_examples({name: value.reshape(-1) for name, value in state.items() if torch.is_tensor(value)})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -244,30 +138,31 @@ class CheckpointMeasurer:
         data = self.data.first(_TRIED)
         return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
 
-    def check_model(self, row: Mapping[str, Any]) -> None:
-        """Raise if the model, with the weights of a row, does not return what it did when the row was measured.
+    def check_model(self, name: str, kept: Tensor) -> None:
+        """Raise if the model, with the weights of a checkpoint, does not return what it did when this was measured.
 
-        Neither its code nor a number that is no weight is seen in its settings.
+        Its code, such as the order of the classes, is not seen in its settings.
 
         Raises:
-            ValueError: If what it predicts is more or less certain by a percent.
+            ValueError: If its outputs at the same examples are others.
         """
-        for name, now in self._measure_predictions().items():
-            if name == DISAGREEMENT or not isinstance(before := row.get(name), float):
-                continue
-            if not abs(now - before) <= _SAME * max(abs(before), abs(now)) + 1e-6:
-                raise ValueError(
-                    f"the model returns something else than when {row['model']} was measured, with the same weights: "
-                    f"{name} was {before:.4g} and is {now:.4g} now. Its code has changed, or a number that is not "
-                    "among its weights. Choose another file with out=."
-                )
+        if not agree(kept, self._run_few()):
+            raise ValueError(
+                f"the model returns something else than when {name} was measured, with the same weights at the same "
+                "examples: its code has changed, such as the order of its classes, or a number that is not among its "
+                "weights. Undo the change, or choose another file with out=."
+            )
+
+    def _run_few(self) -> Tensor:
+        with self._open(self.data, examples=_KNOWN_BY) as evaluator:
+            return evaluator.outputs().flatten()[:_KEPT_OUTPUTS]
 
     def describe_partners(self) -> dict[str, Any] | None:
         """Return what identifies the functions of partners: their names, and a hash of some changed copies."""
         paths = self.settings.paths
         if paths.partners is None:
             return None
-        indices = range(min(len(self.data), _HASHED))
+        indices = self.data.choose(HASHED)
         with seed_everything(paths.seed):  # a data set may draw
             inputs = self.data.fetch_item(indices).inputs
         partners = Partners(paths.partners, len(self.data), self.data.read_item)
@@ -278,7 +173,7 @@ class CheckpointMeasurer:
     def measure(self, file: Path, update: Update = ignore) -> dict[str, Any]:  # noqa: ARG002
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
-        return self.measure_model() | {WEIGHTS: hash_weights(self.model.state_dict())}
+        return self.measure_model() | {WEIGHTS: hash_weights(self.model.state_dict()), OUTPUTS: self._run_few()}
 
     def measure_model(self) -> dict[str, Any]:
         """Return the row of the model with the weights that it has."""
@@ -291,7 +186,6 @@ class CheckpointMeasurer:
         return row | {NOTES: notes}
 
     def _measure_along_paths(self) -> tuple[dict[str, float], list[Measurement]]:
-        """Return measures along the paths, and the fits of the probabilities."""
         paths, degree = self.settings.paths, self.settings.degree
         running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
         row: dict[str, float] = {}
@@ -334,28 +228,27 @@ class CheckpointMeasurer:
         """Return proxies, from one pass; of ``LabeledExamples`` the inputs alone are read."""
         if not names:
             return {}
+        labeled = self.labeled.examples if self.labeled and "thresholded_confidence" in names else None
+        reference = self.reference if "distance" in names else None
+        examples = self.settings.proxy_examples
+        with self._open(data, examples=examples, labeled=labeled, reference=reference) as evaluator:
+            measured = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
+            classes = {DISAGREEMENT: predict_classes(evaluator)} if DISAGREEMENT in names else {}
+        return {name: (measured | classes)[name] for name in names}
+
+    @contextmanager
+    def _open(self, data: LabeledExamples | Examples, **options: Any) -> Iterator[Evaluator]:
         settings = self.settings
         paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
+        running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": settings.dtype}
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
             warnings.filterwarnings("ignore", "the network returned several tensors")  # noted in the row
             with Evaluator.open(
-                self.model,
-                data,
-                cross_entropy,
-                reference=self.reference if "distance" in names else None,
-                labeled=self.labeled.examples if self.labeled and "thresholded_confidence" in names else None,
-                examples=settings.proxy_examples,
-                batch_size=self.batch_size,
-                device=self.device,
-                dtype=settings.dtype,
-                degree=settings.degree,
-                **paths,
+                self.model, data, cross_entropy, degree=settings.degree, **paths, **running, **options
             ) as evaluator:
-                found = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
-                classes = {DISAGREEMENT: predict_classes(evaluator).numpy()} if DISAGREEMENT in names else {}
-        return {name: (found | classes)[name] for name in names}
+                yield evaluator
 
     def _measure_accuracies(self) -> dict[str, float]:
         row = {}
@@ -366,7 +259,6 @@ class CheckpointMeasurer:
         return row | ({"gap": row["train_accuracy"] - row["test_accuracy"]} if len(row) == 2 else {})
 
     def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:
-        """Return what is suspicious about accuracies."""
         advice = f"far below that of guessing, 1 in {classes}: are the labels in the order of the model's outputs?"
         counts = {"train_accuracy": len(self.train or ()), "test_accuracy": len(self.data)}
         return [
@@ -392,7 +284,6 @@ class CheckpointMeasurer:
 
 
 def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
-    """Return the means over paths of what compares the probabilities of neighboring nodes."""
     starts = range(0, len(traced.pairs), _COMPARED_AT_ONCE)
     parts = (traced.values("softmax", slice(start, start + _COMPARED_AT_ONCE)) for start in starts)
     found = [compare_neighbors(part.view(*part.shape[:2], -1, classes)) for part in parts]
@@ -415,7 +306,6 @@ class _Parts(Dataset[tuple[Tree, Any]]):
 
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
-    """Count the examples whose largest output is that of their class."""
     if outputs.dim() != 2:
         raise ValueError(
             f"accuracy needs one row of logits per example; the model returns {tuple(outputs.shape[1:])} for each."

@@ -1,6 +1,6 @@
 """A choice among models: scores, how certain they are, and when not to trust them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,27 +9,25 @@ import torch
 from torch import Tensor
 
 from effdeg._adapters.inference import Model
-from effdeg._utils.checks import shorten
+from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
-from effdeg.pools._observation import Observation
-from effdeg.proxies._evaluator import NotApplicable
-from effdeg.proxies._predictions import score_cot, score_energy, score_mano, score_nuclear_norm
+from effdeg.pools._observation import Estimate, Observation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-_RESAMPLES = 1000
+_RESAMPLES, _AT_ONCE = 1000, 50
 _LEVEL = 0.05  # models that are at least as good as the best in more resamples than this share count as ties
 _FITS = 0.97  # training accuracy
+_TOO_STRONG = 0.5  # of the predictions are altered
 _LEAST_SPREAD = 0.25  # of errors around those that scores predict, as a share of the scores' own spread
 _SHOWN = ("inconsistency", "disagreement", "confidence")
 _CERTAIN, _UNCERTAIN = 0.999, 0.97  # largest confidence of a model trained on hard labels, and on softened ones
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Estimate = tuple[float, float | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,39 +152,44 @@ def choose(
     observations: Mapping[str, Observation],
     labels: Tensor | None,
     settings: Mapping[str, Any],
-    notes: list[str],
+    notes: Sequence[str],
 ) -> Choice:
     """Score models by what was observed of them, and by the labels of the first examples, if any are known."""
-    names = list(observations)
-    predicted = torch.stack([observed.logits.argmax(1) for observed in observations.values()], dim=1)
-    copies = torch.stack([observed.copies for observed in observations.values()], dim=1)
+    names, observed = list(observations), list(observations.values())
+    predicted, copies = (
+        torch.stack([getattr(each, kind) for each in observed], dim=1).long() for kind in ("predicted", "copies")
+    )
     parts = {"inconsistency": (predicted != copies).double(), "disagreement": compare_predictions(predicted)}
-    chances = _find_chances(predicted, copies, next(iter(observations.values())).logits.shape[1])
+    chances = _find_chances(predicted, copies, observed[0].classes)
     # As much as chance where chance would give nothing.
     pairs = zip(parts.values(), chances, strict=True)
     shares = [torch.where(chance > 0, part / chance.clamp(min=1e-12), 1.0) for part, chance in pairs]
     by_example = torch.stack(shares).mean(0).numpy()  # examples × models
     wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double()
     examples = len(by_example)
-    counts = np.random.default_rng(settings["seed"]).multinomial(examples, [1 / examples] * examples, _RESAMPLES)
     score = _estimate_scores(by_example, wrong, np.ones((1, examples)))[0]
-    resampled = _estimate_scores(by_example, wrong, counts.astype(np.float64))
-    won = resampled == resampled.min(1, keepdims=True)
+    generator, resampled = np.random.default_rng(settings["seed"]), []
+    for _ in range(0, _RESAMPLES, _AT_ONCE):
+        counts = generator.multinomial(examples, [1 / examples] * examples, _AT_ONCE)
+        resampled.append(_estimate_scores(by_example, wrong, counts.astype(np.float64)))
+    scores = np.concatenate(resampled)
+    won = scores == scores.min(1, keepdims=True)
     probabilities = (won / won.sum(1, keepdims=True)).mean(0)
     order = np.lexsort((-probabilities, score))
-    measures = {}
-    for j in order:
-        accuracy = {} if wrong is None else {"accuracy": 1 - wrong[:, j]}
-        compared = {part: values[:, j] for part, values in parts.items()}
-        measures[names[j]] = _list_measures(observations[names[j]], accuracy | compared)
+    compared = parts if wrong is None else {"accuracy": 1 - wrong, **parts}
+    measures: dict[str, dict[str, Estimate]] = {
+        names[j]: {part: mean_and_stderr(values[:, j]) for part, values in compared.items()} for j in order
+    }
+    for name, own in measures.items():
+        own |= observations[name].measures
     return Choice(
         models=models,
         scores={names[j]: float(score[j]) for j in order},
         probabilities={names[j]: float(probabilities[j]) for j in order},
-        tied=tuple(names[j] for j in order[1:] if (resampled[:, j] <= resampled[:, order[0]]).mean() > _LEVEL),
+        tied=tuple(names[j] for j in order[1:] if (scores[:, j] <= scores[:, order[0]]).mean() > _LEVEL),
         measures=measures,
         settings=settings,
-        notes=(*notes, *_find_notes(observations, predicted, parts, measures)),
+        notes=(*notes, *_note_labels(labels, wrong, observed[0].classes), *_find_notes(observations, predicted, parts)),
     )
 
 
@@ -202,12 +205,12 @@ def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tens
 
     A model that predicts one class for everything is consistent by chance alone (Cohen's κ).
     """
-    own, of_copies = (_count_each(each, classes) for each in (predicted, copies))
+    own, of_copies = (_count_classes(classified, classes) for classified in (predicted, copies))
     others = (own.sum(0) - own) / (len(own) - 1)
     return 1 - (own * of_copies).sum(1), 1 - (own * others).sum(1)
 
 
-def _count_each(predicted: Tensor, classes: int) -> Tensor:
+def _count_classes(predicted: Tensor, classes: int) -> Tensor:
     """Return the share of each class among the predictions of each model, models × classes."""
     counts = torch.stack([column.bincount(minlength=classes) for column in predicted.unbind(1)])
     return counts.double() / len(predicted)
@@ -277,91 +280,78 @@ def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Ar
     return mean + slope * x + deviation / (deviation + variance) * missed  # type: ignore[no-any-return]
 
 
-def _list_measures(observation: Observation, compared: Mapping[str, Tensor]) -> dict[str, Estimate]:
-    log_probabilities = observation.logits.double().log_softmax(1)
-    probabilities = log_probabilities.exp()
-    of_examples = {
-        **compared,
-        "confidence": probabilities.amax(1),
-        "entropy": -(probabilities * log_probabilities).sum(1),
-        **observation.of_examples,
-    }
-    measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
-    of_all = {
-        "nuclear_norm": score_nuclear_norm(probabilities),
-        "mano": _score_if_applicable(score_mano, observation.logits),
-        "energy": _score_if_applicable(score_energy, observation.logits),
-        "cot": score_cot(probabilities),
-        "train_accuracy": observation.train_accuracy,
-    }
-    return measures | {name: (value, None) for name, value in of_all.items() if value is not None}
-
-
-def _score_if_applicable(score: Callable[[Tensor], float], logits: Tensor) -> float | None:
-    try:
-        return score(logits)
-    except NotApplicable:  # two classes, or log-probabilities
-        return None
+def _note_labels(labels: Tensor | None, wrong: Tensor | None, classes: int) -> Iterator[str]:
+    if labels is None or wrong is None:
+        return
+    if len(labels) > 1 and len({*labels.tolist()}) == 1:
+        yield (
+            f"all {len(labels)} labels= are of class {int(labels[0])}, and favor models that predict it often: label "
+            "examples of other classes, too."
+        )
+    if (best := 1 - float(wrong.mean(0).min())) <= 1 / classes:
+        yield (
+            f"no model is better than guessing, 1 in {classes}, on the {pluralize(len(labels), 'label')} "
+            f"({best:.0%} at best): are labels= those of the first examples, and in the order of the models' outputs?"
+        )
 
 
 def _find_notes(
-    observations: Mapping[str, Observation],
-    predicted: Tensor,
-    parts: Mapping[str, Tensor],
-    measures: Mapping[str, Mapping[str, Estimate]],
-) -> list[str]:
-    """Return what limits the trust in scores."""
-    names, notes = list(observations), []
+    observations: Mapping[str, Observation], predicted: Tensor, parts: Mapping[str, Tensor]
+) -> Iterator[str]:
+    names, observed = list(observations), list(observations.values())
     inconsistency, disagreement = (part.mean(0) for part in parts.values())
     if not bool(inconsistency.any()):
-        notes.append(
+        yield (
             "no change altered any prediction, so that only the disagreement among the models tells them apart. Give "
             "a stronger change=."
         )
+    if (typical := float(inconsistency.median())) > _TOO_STRONG:
+        yield (
+            f"the change alters {typical:.0%} of the predictions of a typical model: it is too strong for these models "
+            "to say which is better. Give a weaker change=."
+        )
     if not bool(disagreement.any()):
         left = "only the inconsistency" if bool((inconsistency != inconsistency[0]).any()) else "nothing here"
-        notes.append(f"all models predict the same for every example: {left} tells them apart.")
+        yield f"all models predict the same for every example: {left} tells them apart."
     elif twins := [
         f"{names[i]} and {names[j]}"
         for i in range(len(names))
         for j in range(i)
         if torch.equal(predicted[:, i], predicted[:, j])
     ]:
-        notes.append(f"predict the same for every example, so that they agree with each other: {shorten(twins, 3)}.")
-    unfit = [name for name in names if measures[name].get("train_accuracy", (1.0, None))[0] < _FITS]
+        yield f"predict the same for every example, so that they agree with each other: {shorten(twins, 3)}."
+    unfit = [name for name, each in observations.items() if each.measures.get("train_accuracy", (1.0, None))[0] < _FITS]
     if unfit:
-        notes.append(
+        yield (
             f"{_list(unfit)} below {_FITS:.0%} on the training examples: among models that do not fit them, these "
             "measures say less."
         )
-    if len(kinds := sorted({each.kind for each in observations.values()})) > 1:
-        notes.append(f"the models are of several kinds ({shorten(kinds, 4)}): measures compare best within one kind.")
-    largest = {name: each.logits.double().softmax(1).amax(1).quantile(0.95) for name, each in observations.items()}
-    soft = [name for name in names if largest[name] < _UNCERTAIN]
-    if soft and any(value > _CERTAIN for value in largest.values()):
-        notes.append(
+    if len(kinds := sorted({each.kind for each in observed})) > 1:
+        yield f"the models are of several kinds ({shorten(kinds, 4)}): measures compare best within one kind."
+    soft = [name for name, each in observations.items() if each.largest < _UNCERTAIN]
+    if soft and any(each.largest > _CERTAIN for each in observed):
+        yield (
             f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences "
             "do not compare."
         )
     # How many classes are predicted: the exponential of the entropy of their shares.
-    shares = _count_each(predicted, next(iter(observations.values())).logits.shape[1])
+    shares = _count_classes(predicted, observed[0].classes)
     counts = torch.special.entr(shares).sum(1).exp()
     if narrow := [name for name, count in zip(names, counts, strict=True) if count < counts.median() / 2]:
-        notes.append(f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?")
+        yield f"{_list(narrow)} predicting far fewer classes than the others: collapsed, or not trained?"
     if (typical := float(counts.median())) < min(shares.shape[1], len(predicted)) / 2:
-        notes.append(
+        yield (
             f"most predictions fall into few classes, as if there were {typical:.1f} of {shares.shape[1]}: unless "
             "these data are so unbalanced, they are unlike the training data, and such choices hardly beat chance. "
             "Label some examples (labels=)."
         )
     if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
-        notes.append(
+        yield (
             "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "
             "with a few labels (labels=)."
         )
     if len(names) == 2:
-        notes.append("two models disagree with each other alike: the inconsistency alone decides.")
-    return notes
+        yield "two models disagree with each other alike: the inconsistency alone decides."
 
 
 def _list(names: list[str]) -> str:
@@ -369,6 +359,5 @@ def _list(names: list[str]) -> str:
 
 
 def _kendall(one: Tensor, other: Tensor) -> float:
-    """Return the share of pairs in the same order less that of pairs in the opposite one."""
     signs = [torch.sign(each[:, None] - each[None, :]) for each in (one, other)]
     return float((signs[0] * signs[1]).mean())

@@ -314,6 +314,7 @@ def compare(
         title = f"{name} ({number}/{len(named)})"
         with naming(name):
             measured[name] = measure(model, examples, **settings, progress=progress and title)
+    check_comparable(measured)  # a data set that draws may return other examples for the other paths
     return _rank(measured, normalized, tables)
 
 

@@ -8,23 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from effdeg import changes
 from effdeg._adapters.arguments import ItemReader
-from effdeg._adapters.examples import as_examples, keeps_order
+from effdeg._adapters.examples import Examples, as_examples, describe_shapes, keeps_order
 from effdeg._adapters.inference import Model, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
-from effdeg._adapters.partners import name_partners, read_changes
-from effdeg._utils.checks import check_count
+from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.partners import draw, name_partners, read_changes
+from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.files import check_writable
-from effdeg.pools._checkpoint import LabeledExamples
+from effdeg._utils.tree import Tree, map_tensors, named_tensors
 from effdeg.pools._choice import Choice, choose
 from effdeg.pools._comparison import name_models, naming
-from effdeg.pools._observation import Load, NotFinite, Observation, Observer, choose_change, spread
+from effdeg.pools._identity import HASHED, LabeledExamples
+from effdeg.pools._observation import Load, NotFinite, Observation, Observer, are_tokens
 from effdeg.pools._runners import check_place, run_all
 
-NODES = 4
-"""Points on the path from an example to its changed copy, both ends included: a fit of degree 3."""
-
 _TRIED = 256  # examples that a usual change is made for
+_DROPPED = 0.1  # the share of tokens that the usual change of a text replaces
+_NOISE = 0.1  # the usual noise of a number, as a share of its standard deviation
+_SHIFT = 8  # the usual shift of an image is its smaller side divided by this
 
 
 def pick(
@@ -83,7 +86,7 @@ def pick(
 
     Raises:
         ValueError: If there are fewer than two models, they have different classes, or all but one return NaN; if a
-            setting is out of range, the change alters shapes, or labels are not classes.
+            setting is out of range, the change alters shapes, or labels are no classes or not those that the data hold.
         TypeError: If models or data cannot be read, or there is no usual change for such data.
 
     Example:
@@ -114,9 +117,12 @@ def pick(
     first = next(iter(loads.values()))()
     labeled = LabeledExamples.read(train, "train", ItemReader(first))
     reason = None
+    if known is not None:
+        _check_labels(known, given, ItemReader(first), seed)
     if change is None:
         with seed_everything(seed):  # a data set may draw
-            some = ItemReader(first)(given.fetch(spread(indices, _TRIED))).inputs
+            # Evenly: the first examples may all be of one class.
+            some = ItemReader(first)(given.fetch(indices[:: -(-len(indices) // _TRIED)])).inputs
         change, reason = choose_change(some, first, at)
     elif not read_changes(change):
         raise TypeError(
@@ -127,15 +133,15 @@ def pick(
         indices=indices,
         change=change,
         at=at,
-        nodes=NODES,
         seed=seed,
         train=labeled and labeled.examples,  # a generator is read only once
         batch_size=batch_size,
         device=device if ray is None else None,
         dtype=dtype,
-        keep=folder,
     )
     left_out = _try_out(observer, loads, known)
+    if folder is not None:
+        observer = observer.keep_in(folder, first)
     loads = {name: load for name, load in loads.items() if name not in left_out}
     title = "pick" if progress else ""
     outcomes = dict(run_all(observer, loads, ray=ray, model=first, device=device, title=title))
@@ -177,6 +183,27 @@ def _open_folder(folder: Path) -> Path:
     return folder
 
 
+def _check_labels(labels: Tensor, examples: Examples, read_item: ItemReader, seed: int) -> None:
+    """Raise if the examples come with labels, and these are others."""
+    differing: list[int] = []
+    for start in range(0, min(len(labels), len(examples)), HASHED):
+        part = labels[start : start + HASHED]
+        with seed_everything(seed):  # a data set may draw
+            held = read_item(examples.fetch(range(len(examples))[start : start + len(part)])).labels
+        try:
+            ids = read_class_ids(held, "the labels of data=")
+        except (TypeError, ValueError):  # none, or other labels than classes
+            return
+        known = ids >= 0  # -1 and -100 are no labels
+        differing += (start + (known & (ids != part)).nonzero().flatten()).tolist()
+    if differing:
+        raise ValueError(
+            f"labels= differ from the labels in data= for {len(differing)} of {pluralize(len(labels), 'example')}, "
+            f"first for example {differing[0]}. Give those of the first examples, in the order of data=, or data= "
+            "without labels."
+        )
+
+
 def _draw(total: int, examples: int, seed: int, labeled: int) -> list[int]:
     """Draw examples; the first ``labeled`` are always among them."""
     if total < 2:
@@ -194,7 +221,7 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
         with naming(name):
             model = load()
             try:
-                classes[name] = observer.try_out(model).logits.shape[1]
+                classes[name] = observer.try_out(model)
                 if observer.train is not None and len(classes) == 1:
                     observer.try_training(model, classes[name])
             except NotFinite as error:
@@ -205,3 +232,37 @@ def _try_out(observer: Observer, loads: Mapping[str, Load], labels: Tensor | Non
     if labels is not None and classes:
         check_range(labels, "labels=", min(classes.values()))
     return left_out
+
+
+def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]:
+    """Return the usual change of examples like these, and why it is chosen.
+
+    Raises:
+        TypeError: If there is none.
+    """
+    floating = [leaf for _, leaf in named_tensors(inputs) if leaf.is_floating_point()]
+    if len(floating) == 1 and floating[0].dim() == 4 and floating[0].shape[1] in (1, 3, 4):
+        pixels = changes.shift(max(1, min(floating[0].shape[-2:]) // _SHIFT))
+        if floating[0].shape[1] == 1:
+            return pixels, "images of one channel are shifted, not mirrored, since they may be digits or letters"
+        return changes.compose(changes.mirror, pixels), "images are mirrored and shifted"
+    if len(floating) == 1 and floating[0].dim() == 2:
+        return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
+    if are_tokens(inputs) and (at or find_embeddings(model)) is not None:
+        token = getattr(getattr(base_model(model), "config", None), "pad_token_id", None) or 0
+        return changes.drop_tokens(_DROPPED, token), f"of token ids {_DROPPED:.0%} are replaced by {token}"
+    raise TypeError(
+        f"there is no usual change for examples of {describe_shapes(inputs)}: give change=, a function of a batch that "
+        "should not alter a class (effdeg.changes has some), and for token ids at=, the layer that embeds them."
+    )
+
+
+def _add_noise(vectors: Tensor) -> changes.Change:
+    deviation = _NOISE * vectors.double().std(0)
+
+    def add(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        return x + draw(x.device, *x.shape, by=torch.randn, dtype=x.dtype) * deviation.to(x)
+
+    return changes.Change(f"noise of {_NOISE:g} standard deviations of each number", partial(map_tensors, add))

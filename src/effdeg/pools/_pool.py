@@ -2,9 +2,12 @@
 
 import copy
 import math
+import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +19,19 @@ from effdeg._adapters.inference import check_runnable
 from effdeg._adapters.paths import Sampling
 from effdeg._adapters.settings import PathSettings
 from effdeg._utils.checks import check_count, pluralize, shorten
-from effdeg._utils.files import check_writable, checksum, list_weights
+from effdeg._utils.files import check_target, checksum, list_weights
 from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, LabeledExamples, RowSettings, hash_text, list_numbers
-from effdeg.pools._files import File, name_checkpoints
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, RowSettings
+from effdeg.pools._identity import LabeledExamples, hash_text, list_numbers
 from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
+
+_CHECKED = 16  # checkpoints of a table that is continued
+_SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
+File = str | os.PathLike[str]
 
 
 def measure_pool(
@@ -63,13 +70,11 @@ def measure_pool(
     :func:`effdeg.pools.rank` takes the rows or the file.
 
     ``disagreement`` is the share of examples for which the checkpoint and another of the table predict different
-    classes, averaged over the others, and NaN if there are none. It changes as checkpoints are added. Jiang et al.
-    (2022) compare runs that differ in their seed alone; in a pool of different settings it is the distance from the
-    consensus of the pool.
+    classes, averaged over the others (NaN if there are none). It changes as checkpoints are added.
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
-    call with the same settings measures only what is missing: rows are identified by the SHA-256 of their checkpoints,
-    so a changed file is measured again, and two files with the same weights only once. A checkpoint that cannot
+    call with the same settings measures only what is missing, by the SHA-256 of the checkpoints. It raises if the model
+    no longer returns what it did for a checkpoint of the table, because its code has changed. A checkpoint that cannot
     be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all checkpoints
     that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
 
@@ -114,8 +119,8 @@ def measure_pool(
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
-            holds the examples of ``data``, two checkpoints have the same name, ``out`` holds rows with other settings
-            or is being written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
+            holds the examples of ``data``, ``out`` holds rows with other settings or of another model or is being
+            written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -134,7 +139,8 @@ def measure_pool(
         >>> print(*list(rows[0])[5:-1])
         total_variation decision_regions confidence entropy nuclear_norm disagreement parameter_norm test_accuracy
     """
-    files, target = name_checkpoints(weights), _check_target(out)
+    files, target = name_checkpoints(weights), None if out is None else Path(out)
+    check_target("out=", target, {".csv"})
     settings = RowSettings(
         paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners),
         degree=degree,
@@ -172,9 +178,7 @@ def measure_pool(
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
         _drop_changed(table, names)
-        if known := next((digest for digest in names if table.has(digest)), None):
-            load_weights(loaded, files[names[known][0]])
-            measurer.check_model(next(iter(table.find(known).values())))
+        _check_model(table, names, files, measurer)
         _reuse_rows(table, names, files)
         missing = {digest: same for digest, same in names.items() if not table.has(digest)}
         sources = {same[0]: files[same[0]].absolute() for same in missing.values()}
@@ -184,29 +188,12 @@ def measure_pool(
         table.write()  # rows may have been deleted, which others disagreed with
     if not files.keys() & table.rows.keys():
         raise ValueError(f"no checkpoint could be measured ({pluralize(len(files), 'file')}); warnings say why.")
-    said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
-    for note in _summarize({name: [note for note in every if note not in said] for name, every in notes.items()}):
-        warnings.warn(note, stacklevel=2)
     rows = PoolRows(table.rows[name] for name in files if name in table.rows)
-    if "gap" in columns and _seem_swapped(
-        [row["gap"] for row in rows], min(len(measurer.data), len(measurer.train or ()))
-    ):
-        warnings.warn(
-            "every model is better on data= than on train=, which it was trained on: are the two swapped?", stacklevel=2
-        )
+    said = {rounding, describe_ill_conditioning(sampling, nodes, degree)}
+    new = {name: [note for note in every if note not in said] for name, every in notes.items()}
+    for note in (*_summarize(new), *_note_swapped(rows, measurer)):
+        warnings.warn(note, stacklevel=2)
     return rows
-
-
-def _check_target(out: File | None) -> Path | None:
-    if out is None:
-        return None
-    option, file = f"out={str(out)!r}", Path(out)
-    if file.suffix != ".csv":
-        raise ValueError(f"{option} must end in .csv.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"{option}: the folder {file.parent} does not exist.")
-    check_writable(option, file.absolute().parent)
-    return file
 
 
 def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
@@ -216,13 +203,11 @@ def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
 
 
 def _name_precision(model: nn.Module) -> str | None:
-    """Return the precision of a model's weights, to which those of checkpoints are rounded."""
     floating = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
     return next((str(dtype).removeprefix("torch.") for dtype in floating), None)
 
 
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
-    """Describe what all rows of a table must have in common."""
     seed, model = measurer.settings.paths.seed, measurer.model
     data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
@@ -261,7 +246,6 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
 
 
 def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
-    """Drop the rows of checkpoints whose weights have changed."""
     changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
     if changed:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
@@ -269,8 +253,23 @@ def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
         table.drop(name)
 
 
+def _check_model(
+    table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
+) -> None:
+    """Raise if the model is not the one that some rows of the table were measured with."""
+    known = [digest for digest in names if table.has(digest)]
+    for digest in known[:: -(-len(known) // _CHECKED) or 1]:
+        load_weights(measurer.model, files[names[digest][0]])
+        measurer.check_model(next(iter(table.find(digest))), table.read_outputs(digest))
+    if not known and any(row["sha256"] not in names for row in table.rows.values()):
+        warnings.warn(
+            f"{table.file} has rows, but of none of the checkpoints in weights=, so nothing shows whether the model's "
+            "code is still that of these rows. Give one of their checkpoints, too.",
+            stacklevel=3,
+        )
+
+
 def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:
-    """Add the rows of checkpoints whose weights have been measured under another name."""
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
         known = table.find(digest)
@@ -314,7 +313,65 @@ def _summarize(notes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"for {len(models)} of {pluralize(len(notes), 'model')}{some}: {note.replace('%', most)}"
 
 
-def _seem_swapped(gaps: Sequence[float], least: int) -> bool:
-    """Return whether all test accuracies are above the training accuracies, by more than they vary with examples."""
-    margin = 1 / math.sqrt(least)  # two standard errors of an accuracy, at most
-    return max(gaps) < 0 and sum(gaps) / len(gaps) < -margin
+def _note_swapped(rows: PoolRows, measurer: CheckpointMeasurer) -> Iterator[str]:
+    """Return a note if all test accuracies are above the training accuracies, by more than they vary with examples."""
+    if measurer.train is None or not measurer.data.has_labels:
+        return
+    gaps = [row["gap"] for row in rows]
+    margin = 1 / math.sqrt(min(len(measurer.data), len(measurer.train)))  # two standard errors, at most
+    if max(gaps) < 0 and sum(gaps) / len(gaps) < -margin:
+        yield "every model is better on data= than on train=, which it was trained on: are the two swapped?"
+
+
+def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, Path]:
+    """Return the files of checkpoints by name; without given names, by the shortest that differ."""
+    if isinstance(weights, str | os.PathLike):
+        weights = [weights]
+    if isinstance(weights, Mapping):
+        named = {str(name): _to_path(file) for name, file in weights.items()}
+    else:
+        files = list(dict.fromkeys(file for path in weights for file in list_files(_to_path(path))))
+        names = [file.name if file.is_dir() else file.stem for file in files]
+        counts = Counter(names)
+        named = {name if counts[name] == 1 else str(file): file for name, file in zip(names, files, strict=True)}
+    if not named:
+        raise ValueError("weights= names no checkpoints.")
+    for name, file in named.items():
+        if file.is_symlink() and not file.exists():
+            continue  # left out with a warning, as one that cannot be read
+        if not file.exists():
+            pattern = " Patterns are not expanded." if has_magic(str(file)) else ""
+            raise FileNotFoundError(
+                f"{name}: {file} does not exist.{pattern} weights= takes checkpoints ({', '.join(sorted(_SUFFIXES))}, "
+                "Hugging Face model folders), and folders of them."
+            )
+        if not (file.is_file() or _is_model_folder(file)):
+            raise FileNotFoundError(f"{name}: {file} is neither a file nor a Hugging Face model folder.")
+    return named
+
+
+def _to_path(file: object) -> Path:
+    if not isinstance(file, str | os.PathLike):
+        raise TypeError(
+            f"weights= holds a {type(file).__name__}; expected names of files. Save weights with "
+            "torch.save(model.state_dict(), file)."
+        )
+    return Path(file)
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the checkpoints in a folder, or the path itself if it is one."""
+    if not path.is_dir() or _is_model_folder(path):
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
+    if not found:
+        within = sorted(str(file) for file in path.glob("*/*") if file.suffix in _SUFFIXES)
+        hint = f" Folders in it are not searched: name their files, such as {within[0]}." if within else ""
+        raise ValueError(
+            f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).{hint}"
+        )
+    return found
+
+
+def _is_model_folder(path: Path) -> bool:
+    return (path / "config.json").is_file() and bool(list_weights(path))

@@ -1,5 +1,6 @@
 """A pool of models: the columns of a table with their roles, checked and ready to be ranked."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,8 +25,6 @@ FITS = 0.99
 """The training accuracy from which on a model counts as one that fits, unless another is given."""
 CHECKSUM = "sha256"
 """The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
-_EXAMPLES = ("_test", "_random_pixels")
-"""What may follow the name of a measure: on which examples it was measured."""
 # The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
 MIN_STRATUM = 5
 # Half of the resamples of two configurations are copies of one of them.
@@ -114,11 +113,6 @@ class Pool:
         """The values of each measure that can be ranked, finite for all models and not constant."""
         return {name: values for name, values in self.values.items() if name not in self.undefined}
 
-    @property
-    def negated(self) -> list[str]:
-        """The measures that are negated."""
-        return [name for name, column in self.sources.items() if name != column]
-
     @cached_property
     def codes(self) -> dict[str, Indices]:
         """The number 0, 1, … of each model's value of each hyperparameter, among its ``levels``."""
@@ -173,14 +167,16 @@ class Pool:
         """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         inside = self.table.iloc[self.strata[stratum]]
         inside = inside.assign(**{name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters})
-        noted: dict[str, Any] = {
-            "left_out": {},
-            "guessed": (),
-            "duplicates": (),
-            "below_fit": (),
-            "left_out_strata": {},
-        }
-        return replace(self, table=inside, stratum=stratum, **noted)
+        return replace(
+            self,
+            table=inside,
+            stratum=stratum,
+            left_out={},
+            guessed=(),
+            duplicates=(),
+            below_fit=(),
+            left_out_strata={},
+        )
 
     def _explain_undefined(self, values: Array) -> str | None:
         if missing := [name for name, value in zip(self.names, values, strict=True) if not np.isfinite(value)]:
@@ -231,6 +227,7 @@ class Pool:
                 if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
                     _check_numbers("column", name, table)
             raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by.")
+        table = round_settings(table, settings)
         groups = find_duplicates(table, [gap, *sources.values()], list(settings), model)
         duplicates = [table.index[rows].tolist() for rows in groups]
         table = table.iloc[np.setdiff1d(np.arange(len(table)), [row for rows in groups for row in rows[1:]])]
@@ -277,7 +274,6 @@ def format_cell(value: Any) -> str:
 
 
 def _find_column(name: str, table: "DataFrame") -> str:
-    """Return the column of a name that may have a leading minus."""
     return name if name in table else name[1:]
 
 
@@ -299,10 +295,7 @@ def _choose_measures(
 
 def _find_family(column: str) -> str:
     """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
-    family = column.partition("@")[0]
-    for suffix in _EXAMPLES:
-        family = family.removesuffix(suffix)
-    return family
+    return column.partition("@")[0].removesuffix("_test").removesuffix("_random_pixels")
 
 
 def find_duplicates(
@@ -334,12 +327,24 @@ def _read_rows(table: "DataFrame", names: Sequence[str]) -> list[tuple[object, .
 
 def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
     """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for row, cells in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
         # Whole numbers are read from a file as floats.
         texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
-        groups.setdefault(", ".join(texts), []).append(row)
-    return {name: np.array(rows, dtype=np.int64) for name, rows in groups.items()}
+        groups.setdefault(tuple(texts), []).append(row)
+    joined = Counter(", ".join(cells) for cells in groups)
+    return {
+        ", ".join(cells if joined[", ".join(cells)] == 1 else map(repr, cells)): np.array(rows, dtype=np.int64)
+        for cells, rows in groups.items()
+    }
+
+
+def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
+    """Return a table in which numbers that are equal up to rounding are equal, such as 0.3 and 3 * 0.1."""
+    rounded = {
+        name: table[name].map(lambda cell: float(f"{cell:.12g}")) for name in names if table[name].dtype == float
+    }
+    return table.assign(**rounded)
 
 
 def _find_unfit(
@@ -431,17 +436,14 @@ def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
 
 
 def _find_text(column: "Series[Any]") -> int | None:
-    """Return the first row that does not hold a number, or None."""
-    if is_numeric(column):
-        return None
-    wrong = [row for row, cell in enumerate(column) if cell is not None and type(cell) not in {int, float}]
-    # In a column of text the numbers are texts too: point at a cell that is not one of them, if there is any.
+    """Return the first row that does not hold a number; in a column of texts, rather one that does not read as one."""
+    wrong = [row for row, cell in enumerate(column) if type(cell) not in {int, float, type(None)}]
+    wrong = [] if is_numeric(column) else wrong
     return next((row for row in wrong if not _reads_as_number(column.iloc[row])), wrong[0] if wrong else None)
 
 
 def _describe_content(column: "Series[Any]") -> str:
-    """Describe what a column holds that cannot be ranked."""
-    if {str(cell) for cell in column if cell is not None} <= {"True", "False"}:
+    if set(column.dropna().map(str)) <= {"True", "False"}:
         return "True and False"
     row = _find_text(column)
     if row is None or not any(map(_reads_as_number, column)):
@@ -480,12 +482,14 @@ def _find_below(table: "DataFrame", fit: float) -> NDArray[np.bool_]:
 
 
 def _check_gaps(gaps: "Series[Any]", target: str) -> None:
-    """Raise unless all gaps are finite and some differ."""
     if missing := gaps.index[~np.isfinite(gaps)].tolist():
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if gaps.nunique() == 1:
-        raise ValueError(f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.")
+        advice = " Were all accuracies measured on the same examples?" if target == "gap" and not gaps.any() else ""
+        raise ValueError(
+            f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.{advice}"
+        )
 
 
 def _check_filled(kind: str, name: str, table: "DataFrame") -> None:

@@ -59,27 +59,36 @@ def read_table(path: str | Path) -> "DataFrame":
         raise ValueError(f"{path} has the suffix {path.suffix!r}; a table is read from a .csv or .parquet file.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    return _make_frame(_read_csv(path)) if suffix == ".csv" else as_frame(read_parquet(path), str(path))
+    return as_frame(_read_csv(path) if suffix == ".csv" else read_parquet(path), str(path))
 
 
 def as_frame(table: Any, where: str = "the table") -> "DataFrame":
     """Return a path, a mapping of columns, a sequence of rows or a data frame of any library as one of pandas."""
+    pandas = require("pandas", extra="pools", purpose="a table of models")
     if isinstance(table, str | Path):
         return read_table(table)
-    if isinstance(table, Mapping):
-        return _make_frame(table)
-    if hasattr(table, "columns"):
+    if not isinstance(table, Mapping) and hasattr(table, "columns"):
         # The `columns` of pyarrow are the columns themselves.
         names = list(table.column_names if hasattr(table, "column_names") else table.columns)
         _check_names(where, names)
-        return _make_frame({name: table[name] for name in names})
-    if isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
+    elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         names = list(dict.fromkeys(name for row in table for name in row))
-        return _make_frame({name: [row.get(name) for row in table] for name in names})
-    raise TypeError(
-        f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
-        "data frame, or the path of a .csv or .parquet file."
-    )
+        table = {name: [row.get(name) for row in table] for name in names}
+    elif not isinstance(table, Mapping):
+        raise TypeError(
+            f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
+            "data frame, or the path of a .csv or .parquet file."
+        )
+    else:
+        names = list(table)
+    columns = {str(name): pandas.Series(_read_cells(name, table[name]), dtype=object) for name in names}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if not any(lengths.values()):
+        raise ValueError("the table is empty: it needs one row per model.")
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+        raise ValueError(f"the columns differ in length ({listed}); each needs one value per model.")
+    return pandas.DataFrame({name: _as_numbers(column) for name, column in columns.items()})  # type: ignore[no-any-return]
 
 
 def is_numeric(column: "Series[Any]") -> bool:
@@ -87,23 +96,11 @@ def is_numeric(column: "Series[Any]") -> bool:
     return column.dtype.kind in "iuf"
 
 
-def _make_frame(columns: Mapping[Any, Any]) -> "DataFrame":
-    pandas = require("pandas", extra="pools", purpose="a table of models")
-    cells = {str(name): _read_cells(name, column) for name, column in columns.items()}
-    lengths = {name: len(column) for name, column in cells.items()}
-    if not any(lengths.values()):
-        raise ValueError("the table is empty: it needs one row per model.")
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-        raise ValueError(f"the columns differ in length ({listed}); each needs one value per model.")
-    return pandas.DataFrame({name: _make_series(pandas, column) for name, column in cells.items()})  # type: ignore[no-any-return]
-
-
-def _make_series(pandas: Any, cells: list[Any]) -> Any:
-    if not all(cell is None or (isinstance(cell, Real) and not isinstance(cell, bool)) for cell in cells):
-        return pandas.Series([None if cell is None or cell != cell else cell for cell in cells], dtype=object)
-    series = pandas.Series(cells)
-    return series if series.dtype.kind == "i" else series.astype(float)
+def _as_numbers(column: "Series[Any]") -> "Series[Any]":
+    if all(cell is None or (isinstance(cell, Real) and not isinstance(cell, bool)) for cell in column):
+        numbers = column.infer_objects()
+        return numbers if numbers.dtype.kind == "i" else column.astype(float)
+    return column.where(column.notna(), None)
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:
@@ -129,17 +126,12 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
 
 
 def _parse(texts: list[str]) -> list[Any]:
-    """Return a column as numbers if every cell is one or is missing, as strings otherwise."""
+    if any("_" in text for text in texts):  # Python reads 1_0 as 10
+        return [text or None for text in texts]
     try:
-        return [None if text.lower() in _MISSING else _parse_number(text) for text in texts]
+        return [None if text.lower() in _MISSING else float(text) for text in texts]
     except ValueError:
         return [text or None for text in texts]
-
-
-def _parse_number(text: str) -> float:
-    if "_" in text:  # Python reads 1_0 as 10
-        raise ValueError(f"{text!r} is not a number")
-    return float(text)
 
 
 def _check_names(where: str, names: list[Any]) -> None:

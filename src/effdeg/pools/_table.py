@@ -1,7 +1,7 @@
 """A table of a pool that grows row by row: a ``.csv`` file, and next to it the settings that its rows share.
 
 The disagreement of a row changes with every other row. It is computed from the classes that the checkpoints predict,
-which are in a third file.
+which are in a third file, with outputs from which the model is known again.
 """
 
 import csv
@@ -12,23 +12,25 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import filelock
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from effdeg._utils.checks import pluralize
 from effdeg._utils.files import dump, to_json, write_atomically, write_json
 from effdeg._utils.statistics import format_estimate
 from effdeg._utils.tables import Rows, make_frame, render_tables
-from effdeg.pools._checkpoint import DISAGREEMENT, WEIGHTS
+from effdeg.pools._checkpoint import DISAGREEMENT, OUTPUTS, WEIGHTS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-FORMAT = 4
+FORMAT = 5
 """The version of tables, raised when rows get other columns or settings another form."""
 _CHECKSUM_DIGITS = 64  # of SHA-256
 _PARTS = {
@@ -77,6 +79,14 @@ def _format(row: Row, name: str) -> str:
     return cell if isinstance(cell, str) else format_estimate(cell, row.get(f"{kind}_stderr{at}{variant}"))
 
 
+class _Known(NamedTuple):
+    """What is kept of a checkpoint next to its row."""
+
+    weights: str  # a hash, since several files may hold the same weights
+    outputs: NDArray[np.floating]  # at a few examples
+    classes: NDArray[np.integer] | None  # the predicted ones
+
+
 class PoolTable:
     """Rows by the names of their models. With a file, every new row is on the disk before the next is measured."""
 
@@ -85,12 +95,11 @@ class PoolTable:
         self.rows: dict[str, Row] = {}
         self._added: dict[str, Row] = {}  # what others have added to rows that were dropped or replaced
         self._settings = to_json(settings)
-        # By checksum, the predicted classes and a hash of the weights, which several files may hold.
-        self._predicted: dict[str, tuple[str, NDArray[np.integer]]] = {}
+        self._known: dict[str, _Known] = {}  # by checksum
         if file is not None and file.exists():
             _check_settings(file, json.loads(self._settings))
             self.rows = self._read(file)
-            self._predicted = self._read_classes(file)
+            self._known = self._read_known(file)
         elif file is not None:
             write_json(settings_file(file), json.loads(self._settings))
 
@@ -100,7 +109,11 @@ class PoolTable:
 
     def has(self, checksum: str) -> bool:
         """Return whether all that a checkpoint with this checksum adds to the table is there."""
-        return bool(self.find(checksum)) and (DISAGREEMENT not in self._numbers or checksum in self._predicted)
+        return bool(self.find(checksum)) and checksum in self._known
+
+    def read_outputs(self, checksum: str) -> Tensor:
+        """Return the outputs of a checkpoint at a few examples."""
+        return torch.from_numpy(self._known[checksum].outputs)
 
     def is_stale(self, name: str, checksum: str) -> bool:
         """Return whether the row of this name is that of another checkpoint."""
@@ -109,9 +122,11 @@ class PoolTable:
     def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, Any]) -> None:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
-        if isinstance(classes := numbers.get(DISAGREEMENT), np.ndarray):  # not a copy of another row
-            self._predicted[checksum] = measures[WEIGHTS], classes
-            self._write_classes()
+        if OUTPUTS in measures:  # not a copy of another row
+            classes = numbers.get(DISAGREEMENT)
+            small = None if classes is None else classes.numpy().astype(np.min_scalar_type(int(classes.max())))
+            self._known[checksum] = _Known(measures[WEIGHTS], measures[OUTPUTS].float().numpy(), small)
+            self._write_known()
         for name in names:
             self._keep_added(name)
             self.rows[name] = {"model": name, **numbers, "sha256": checksum, **self._added.get(name, {})}
@@ -149,28 +164,32 @@ class PoolTable:
     def _fill_disagreement(self) -> None:
         if DISAGREEMENT not in self._numbers:
             return
-        predicted = {row["sha256"]: self._predicted.get(row["sha256"], ("", None)) for row in self.rows.values()}
-        models = {weights: classes for weights, classes in predicted.values() if classes is not None}
+        known = {row["sha256"]: self._known.get(row["sha256"]) for row in self.rows.values()}
+        models = {each.weights: each.classes for each in known.values() if each and each.classes is not None}
         shares = dict(zip(models, compute_disagreement(list(models.values())), strict=True))
         for row in self.rows.values():
-            row[DISAGREEMENT] = shares.get(predicted[row["sha256"]][0], math.nan)
+            each = known[row["sha256"]]
+            row[DISAGREEMENT] = shares.get(each.weights, math.nan) if each else math.nan
 
-    def _write_classes(self) -> None:
+    def _write_known(self) -> None:
         if self.file is None:
             return
-        weights, every = zip(*self._predicted.values(), strict=True)
-        classes = np.stack(every)
-        kept: dict[str, Any] = {"settings": self._settings, "sha256": list(self._predicted), "weights": list(weights)}
-        kept["classes"] = classes.astype(np.min_scalar_type(classes.max()))
-        write_atomically(predictions_file(self.file), dump(lambda to: np.savez(to, **kept)))
+        every = list(self._known.values())
+        columns = {name: [getattr(each, name) for each in every] for name in ("weights", "outputs", "classes")}
+        if DISAGREEMENT not in self._numbers:  # of several predictions per example
+            del columns["classes"]
+        arrays: dict[str, Any] = {name: np.stack(column) for name, column in columns.items()}
+        arrays |= {"settings": self._settings, "sha256": list(self._known)}
+        write_atomically(predictions_file(self.file), dump(lambda to: np.savez(to, **arrays)))
 
-    def _read_classes(self, file: Path) -> dict[str, tuple[str, NDArray[np.integer]]]:
+    def _read_known(self, file: Path) -> dict[str, "_Known"]:
         try:
             with predictions_file(file).open("rb") as stream, np.load(stream) as kept:
                 if str(kept["settings"]) != self._settings:  # those of an earlier table in the same place
                     return {}
-                pairs = zip(kept["weights"].tolist(), kept["classes"], strict=True)
-                return dict(zip(kept["sha256"].tolist(), pairs, strict=True))
+                classes = kept["classes"] if DISAGREEMENT in self._numbers else [None] * len(kept["sha256"])
+                columns = zip(kept["weights"].tolist(), kept["outputs"], classes, strict=True)
+                return dict(zip(kept["sha256"].tolist(), (_Known(*each) for each in columns), strict=True))
         except Exception:  # missing or damaged in any way
             return {}
 
@@ -231,7 +250,7 @@ def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
 
 
 def predictions_file(file: Path) -> Path:
-    """Return the file with the predicted classes of a table."""
+    """Return the file with the predicted classes of a table, and some outputs."""
     return file.with_suffix(".predictions.npz")
 
 

@@ -60,7 +60,8 @@ def margin(
     value, low, high = margins.quantile(around).tolist()
     name = f"{'spectral_' if spectral else ''}margin@{percentile:g}"
     settings = {"percentile": percentile, "examples": evaluator.count}
-    return Result(name, value / scale, (high - low) / 2 / scale, settings)
+    stderr = (high - low) / 2 if len(margins) > 1 else math.inf
+    return Result(name, value / scale, stderr / scale, settings)
 
 
 @check_options

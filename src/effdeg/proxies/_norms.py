@@ -208,10 +208,12 @@ def _norm(named: Iterable[tuple[str, Tensor]]) -> float:
     return math.sqrt(math.fsum((norm / unit) ** 2 for norm in norms)) * unit
 
 
-def check_weight(name: str, weight: Tensor) -> Tensor:
+def check_weight(name: str, weight: Tensor, *, real: bool = False) -> Tensor:
     """Return a weight without gradients; raise unless it holds finite numbers, not the codes of a quantized weight."""
     if not (weight.is_floating_point() or weight.is_complex()):
         raise NotApplicable(f"the weight {name!r} is in {weight.dtype}, as quantized weights are: its norm is unknown.")
+    if real and weight.is_complex():
+        raise NotApplicable(f"the weight {name!r} is complex ({weight.dtype}), but only real maps are supported.")
     if not bool(weight.isfinite().all()):
         raise NotApplicable(f"the weight {name!r} holds NaN or infinite numbers.")
     return weight.detach()
@@ -232,7 +234,7 @@ class LinearMap:
         any padding, stride and dilation.
         """
         # Not every device has float64.
-        weight = check_weight(self.name, self.weight)
+        weight = check_weight(self.name, self.weight, real=True)
         weight = weight.to("cpu" if weight.device.type == "mps" else weight.device).double()
         unit = power_of_two(weight)
         weight = weight / unit

@@ -1,24 +1,39 @@
-"""The result of ranking a pool of models: scores of measures, tables of them, and tests between two measures."""
+"""Rank measures by how they order a pool of models: all statistics, on the models and on resamples of them."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, pluralize, suggest
-from effdeg._utils.tables import align_columns, make_frame, render_tables
-from effdeg.pools._ranked import FEW_CLUSTERS, FITS, FITTED, MIN_RESAMPLED, TESTED, Pool, join
-from effdeg.pools._reading import Array, is_numeric
-from effdeg.pools._scores import STATISTICS, Advantage, BestVariant, Score, Statistic, format_range, percentiles
+from effdeg._utils.checks import check_choice, check_count, check_level, pluralize, shorten, suggest
+from effdeg._utils.imports import require
+from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
+from effdeg.pools._ranked import FEW_CLUSTERS, FITS, FITTED, MIN_RESAMPLED, TESTED, Indices, Pool, join
+from effdeg.pools._reading import Array, as_frame, is_numeric
+from effdeg.pools._scores import (
+    STATISTICS,
+    Advantage,
+    BestVariant,
+    Score,
+    Statistic,
+    choose_best,
+    find_variants,
+    format_range,
+    percentiles,
+)
+from effdeg.pools._statistics import Evaluation, scale_down, tally
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+_MIN_RESAMPLES = 100  # with fewer, the ends of a 95% interval are too uncertain
 _LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
+_LARGER_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "score", "f", "precision", "recall", "reward", "return", "top"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
 
 
@@ -91,9 +106,6 @@ class Ranking:
             statistic: ``"kendall"``, ``"pearson"``, ``"spearman"``, ``"psi"``, ``"sign_error"``, ``"worst_sign_error"``
                 or ``"conditional_information"``.
 
-        Returns:
-            The advantage, its interval and its p-value.
-
         Raises:
             ValueError: If a name is not known, or the statistic is undefined for one of the measures.
         """
@@ -122,11 +134,8 @@ class Ranking:
         which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
 
         Args:
-            measures: The measures to plot; by default the 12 best by Kendall's τ.
+            measures: The measures to plot, a panel each; by default the 12 best by Kendall's τ.
             theme: ``"light"`` or ``"dark"``.
-
-        Returns:
-            The figure, with a panel for each measure.
 
         Raises:
             ImportError: If matplotlib is not installed.
@@ -140,16 +149,13 @@ class Ranking:
         return plot_ranking(self, measures, theme=theme)
 
     def plot_strata(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "dict[str, Figure]":
-        """Plot the gap against the same few measures in each stratum, a figure each. Needs the extra ``plots``.
+        """Plot the gap against the same few measures in each stratum: a figure like that of :meth:`plot` by its name.
 
         Args:
             measures: The measures to plot. The name of a family stands for its best variant in the stratum, by
                 Pearson's r. By default four: the families, then the best other measures by Kendall's τ over all strata;
                 the caption says of how many.
             theme: ``"light"`` or ``"dark"``.
-
-        Returns:
-            The figures by the names of the strata, each like that of :meth:`plot`.
 
         Raises:
             ImportError: If matplotlib is not installed.
@@ -161,30 +167,31 @@ class Ranking:
         from effdeg.plots import plot_ranking
 
         in_families = {name for best in self.best.values() for name in best["pearson"].variants}
-        caption = ""
+        every = [*self.best, *(name for name in self.scores if name not in in_families)]
+        caption = f"; {_STRATUM_PANELS} of {len(every)} measures" if len(every) > _STRATUM_PANELS else ""
         if measures is None:
-            every = [*self.best, *(name for name in self.scores if name not in in_families)]
             measures = every[:_STRATUM_PANELS]
-            if len(every) > len(measures):
-                caption = f"; {len(measures)} of {len(every)} measures"
+        else:
+            caption = ""
         for name in measures:
             check_choice("measure", name, [*self.best, *self.scores])
         figures = {}
         for stratum, inside in self.strata.items():
             chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
-            drawn = [chosen.get(name, name) for name in measures]
-            figures[stratum] = plot_ranking(inside, drawn, theme=theme, caption=caption)
+            figures[stratum] = plot_ranking(
+                inside, [chosen.get(name, name) for name in measures], theme=theme, caption=caption
+            )
         return figures
 
     def warnings(self) -> list[str]:
         """Return, in sentences, what a reader should not overlook."""
-        return [f"note: {note}." for note in _list_warnings(self)]
+        return [f"note: {note}." for note in (*_list_notes(self), *_list_advice(self))]
 
     def notes(self) -> list[str]:
         """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
         return list(_list_notes(self))
 
-    def rows(self) -> list[list[str]]:
+    def rows(self) -> Rows:
         """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
         columns: dict[str, Callable[[Score], str]] = {
             "Pearson": lambda score: str(score.pearson).replace(" to ", "…"),
@@ -204,7 +211,7 @@ class Ranking:
             for name, score in self.scores.items()
         ]
 
-    def best_rows(self) -> list[list[str]]:
+    def best_rows(self) -> Rows:
         """Return a table of strings with the best variant of each family; only a header without ``variants``."""
         rows = [["best of", "by", "variant", "", "corrected for the choice"]]
         for best in (each[statistic] for each in self.best.values() for statistic in ("pearson", "kendall")):
@@ -216,12 +223,9 @@ class Ranking:
 
     def legend(self) -> str:
         """Describe what the columns of :meth:`rows` mean."""
-        text = self.describe_intervals()
-        head = self.rows()[0]
-        if "Ψ" in head:
-            text += "; Ψ granulated Kendall; sign error mean/worst"
-        if self.resampled and "CMI" in head:
-            text += "; CMI conditional mutual information"
+        text, head = self.describe_intervals(), self.rows()[0]
+        text += "; Ψ granulated Kendall; sign error mean/worst" if "Ψ" in head else ""
+        text += "; CMI conditional mutual information" if self.resampled and "CMI" in head else ""
         return f"{text}."
 
     def describe_intervals(self) -> str:
@@ -250,9 +254,6 @@ class Ranking:
                 row[key], (row[f"{key}_low"], row[f"{key}_high"]) = statistic.value, statistic.interval or (np.nan,) * 2
             rows.append(row)
         return make_frame(rows)
-
-    def _repr_html_(self) -> str:
-        return render_tables(self.tables(), [self.legend(), *self.warnings()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the resamples as plain numbers, names and lists."""
@@ -283,7 +284,7 @@ class Ranking:
             models += f" within {join(self.pool.strata_by)} ({', '.join(self.strata)})"
         return f"{models}, {measures} of {self.pool.target}, best first"
 
-    def tables(self) -> list[tuple[str, list[list[str]]]]:
+    def tables(self) -> list[tuple[str, Rows]]:
         """Return all tables with their titles: the scores, the best variants, and the same of each stratum."""
         parts = [(self.title(), self.rows())]
         if self.best:
@@ -291,6 +292,9 @@ class Ranking:
         for inside in self.strata.values():
             parts += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
         return parts
+
+    def _repr_html_(self) -> str:
+        return render_tables(self.tables(), [self.legend(), *self.warnings()])
 
     def __str__(self) -> str:
         tables = ("\n".join([title, *align_columns(rows)]) for title, rows in self.tables())
@@ -300,13 +304,207 @@ class Ranking:
         return f"Ranking({' > '.join(self.scores)})"
 
 
+def rank(
+    table: Any,
+    *,
+    target: str = "gap",
+    measures: Sequence[str] | None = None,
+    hyperparameters: Sequence[str] = (),
+    clusters: Sequence[str] | None = None,
+    model: str | None = None,
+    strata: Sequence[str] | None = None,
+    variants: Mapping[str, str | Sequence[str]] | None = None,
+    fit: float | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Ranking:
+    """Score how well measures rank a pool of models by their generalization gap.
+
+    :class:`Score` defines the statistics. Their intervals come from resamples of the models, with replacement. Seeds of
+    one configuration are not independent models: where several share all their hyperparameters, configurations are
+    drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
+    hardly matters are nearly the same model, which makes intervals too narrow: name the other hyperparameters as
+    ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
+    not resampled, since intervals would be too narrow; only Pearson's r then has one, by Fisher's z. Rows of one name
+    (if there are names) that agree in all columns of numbers and in all columns named here are one model and count
+    once; so do rows with the same ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
+
+    **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
+    models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in
+    ``Ranking.strata``, and the scores of the ranking combine the strata without comparing models across them.
+    Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
+    ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
+    meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
+    Models are resampled within strata. The interval of r̄ is Fisher's, with the standard error of z by the delta method:
+    √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
+
+    **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates better than
+    it should: the maximum of many estimates is too high. ``variants`` names such families, and ``Ranking.best``
+    has the best of each, corrected for the choice; see :class:`BestVariant`.
+
+    Example:
+        >>> from effdeg.pools import rank
+        >>> table = {
+        ...     "lr": [0.1, 0.1, 0.3, 0.3],
+        ...     "degree": [1.2, 1.9, 1.4, 2.0],
+        ...     "margin": [3.0, 1.0, 4.0, 2.0],
+        ...     "gap": [0.05, 0.11, 0.08, 0.12],
+        ... }
+        >>> ranking = rank(table, measures=["-margin", "degree"], hyperparameters=["lr"], resamples=100)
+        >>> [(name, round(score.kendall.value, 2)) for name, score in ranking.scores.items()]
+        [('degree', 1.0), ('-margin', 0.33)]
+
+    Args:
+        table: One row per model: a dict of columns, a list of dicts, a data frame, or the path of a ``.csv`` or
+            ``.parquet`` file (see :func:`read_table`).
+        target: The column to predict; larger is worse. A leading minus, as in ``"-test_accuracy"``, negates it.
+        measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
+            better. By default every column of numbers that has no other role, except the accuracies behind the gap
+            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target; effdeg's own columns
+            for which larger is better, such as ``confidence``, then have a leading minus.
+        hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
+            conditional information. Numbers are ordered by size; anything else has no order, and all pairs
+            of its values count as neighbors.
+        clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
+        model: The column with the models' names; by default ``"model"`` if there is one.
+        strata: The columns whose combinations are strata, such as ``["recipe"]``; they may be hyperparameters too.
+            Strata of fewer than 5 models or 3 configurations, or in which the target is constant, are left out.
+        variants: The variants of a measure by the name of the family: names of measures, or patterns such as
+            ``"sharpness@*"``.
+        fit: The least training accuracy, such as 0.99, in the column ``train_accuracy``; models below it, or without
+            one, are left out. By default all are ranked, and a note says how many are below 0.99.
+        resamples: The number of resamples for the intervals; at least 100.
+        level: The confidence level of the intervals.
+        seed: The seed of the resamples, which all measures share.
+
+    Returns:
+        The measures by Kendall's τ, best first. Those that are constant, or not finite for some model, are undefined;
+        with strata, in that stratum and in the scores that combine all.
+
+    Raises:
+        ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
+            if the target is missing or the same for all models; if there are fewer than 3 models; if no stratum can be
+            ranked; if a family has fewer than two variants; if ``fit`` is given without a column ``train_accuracy``; if
+            a setting is out of range; or if the file cannot be read.
+        TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
+        FileNotFoundError: If the table is a path and there is no such file.
+        ImportError: If SciPy or pandas is not installed, or pyarrow for a ``.parquet`` file.
+    """
+    require("scipy", extra="pools", purpose="a ranking")
+    check_count("resamples", resamples, least=_MIN_RESAMPLES)
+    check_count("seed", seed, least=0)
+    check_level(level)
+    pool = Pool.from_table(as_frame(table), target, measures, hyperparameters, clusters, model, strata or (), fit)
+    families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
+    counts = _draw(pool, resamples, np.random.default_rng(seed))
+    inside = {
+        name: _rank_pool(pool.select(name), counts[:, rows], level, seed, families)
+        for name, rows in pool.strata.items()
+    }
+    return replace(_rank_pool(pool, counts, level, seed, families), strata=Strata(inside, pool.left_out_strata))
+
+
+def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
+    """Draw how often each resample counts each model, resamples × models: whole clusters, within strata."""
+
+    def draw(clusters: Indices) -> Array:
+        count = int(clusters.max()) + 1
+        drawn: Array = tally(generator.integers(0, count, (resamples, count)))[:, clusters]
+        return drawn
+
+    if not pool.strata:
+        return draw(pool.clusters)
+    counts = np.zeros((resamples, len(pool)))
+    for rows in pool.strata.values():
+        counts[:, rows] = draw(np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1))
+    return counts
+
+
+def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Mapping[str, Sequence[str]]) -> Ranking:
+    undefined = {name: Score(name, undefined=reason) for name, reason in pool.undefined.items()}
+    if not pool.measures:
+        return Ranking(pool, undefined, {}, level, seed)
+    evaluation = Evaluation(pool)
+    observed = evaluation(np.ones((1, len(pool))))
+    resampled = evaluation(counts)
+    if pool.cluster_count < MIN_RESAMPLED:
+        resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
+    scores = [_score(evaluation, observed, resampled, column, level) for column in range(len(pool.measures))]
+    scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
+    varied = evaluation.neighbors.axes if evaluation.neighbors else []
+    given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
+    enough = families and pool.least_clusters >= FEW_CLUSTERS
+    outside = evaluation.correlations((counts == 0).astype(np.float64)) if enough else None
+    return Ranking(
+        pool=pool,
+        scores={score.measure: score for score in scores} | undefined,
+        resampled={name: resampled[name] for name in STATISTICS if name in resampled},
+        level=level,
+        seed=seed,
+        unvaried=[name for name in pool.hyperparameters if name not in varied],
+        unconditioned=[name for name in pool.hyperparameters if name not in given],
+        best=choose_best(families, list(pool.measures), observed, resampled, outside, level),
+    )
+
+
+def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
+    """Return Pearson's r with Fisher's interval; with strata the mean of their own, as :func:`rank` defines it."""
+    stats = require("scipy.stats", extra="pools", purpose="a ranking")
+    if not pool.strata:
+        linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
+        low, high = linear.confidence_interval(level)
+        return Statistic(float(linear.statistic), (float(low), float(high)))
+    varied = [rows for rows in pool.strata.values() if np.any(measured[rows] != measured[rows[0]])]
+    pairs = [(scale_down(measured[rows]), scale_down(pool.gaps[rows])) for rows in varied]
+    inside = np.array([stats.pearsonr(*pair).statistic for pair in pairs])
+    sizes = np.array([len(rows) for rows in varied])
+    weights = (sizes - 1) / (sizes - 1).sum()
+    value = float(weights @ inside)
+    if abs(value) > 1 - 1e-12:
+        return Statistic(value, (value, value))
+    error = np.sqrt((weights**2 * (1 - inside**2) ** 2 / (sizes - 3)).sum()) / (1 - value**2)
+    low, high = np.tanh(np.arctanh(value) + stats.norm.ppf((1 + level) / 2) * error * np.array([-1, 1]))
+    return Statistic(value, (float(low), float(high)))
+
+
+def _score(
+    evaluation: Evaluation, observed: dict[str, Array], resampled: dict[str, Array], column: int, level: float
+) -> Score:
+    """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
+    pool = evaluation.pool
+    name, measured = list(pool.measures.items())[column]
+
+    def statistic(values: Array, samples: Array) -> Statistic:
+        return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
+
+    parts: dict[str, Any] = {key: statistic(observed[key], resampled[key]) for key in STATISTICS if key in observed}
+    stats = require("scipy.stats", extra="pools", purpose="a ranking")
+    linear = _correlate(measured, pool, level)
+    parts["pearson_resampled"] = drawn = parts["pearson"].interval
+    # Fisher's interval holds for independent models.
+    parts["pearson"] = Statistic(linear.value, drawn if pool.clustered else linear.interval)
+    if not pool.strata:
+        for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+            parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
+    if neighbors := evaluation.neighbors:
+        by_axis = zip(neighbors.axes, observed["psi_by_axis"], resampled["psi_by_axis"], strict=True)
+        parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
+        if neighbors.environments:
+            worst = int(observed["sign_errors"][:, 0, column].argmax())
+            parts["worst_environment"] = neighbors.environments[worst]
+    if evaluation.information:
+        least = int(np.nanargmin(observed["information_by_set"][:, 0, column]))
+        parts["information_given"] = evaluation.information.sets[least]
+    return Score(name, **parts)
+
+
 def _format_value(statistic: Statistic | None) -> str:
     return "–" if statistic is None else f"{statistic.value:z.2f}"
 
 
-def _list_warnings(ranking: Ranking) -> Iterator[str]:
-    """Return the notes on a ranking and on its strata, with advice on models, the target and signs of measures."""
-    yield from _list_notes(ranking)
+def _list_advice(ranking: Ranking) -> Iterator[str]:
+    """Return advice on models that do not fit, the target and signs of measures, and notes on strata."""
     pool = ranking.pool
     if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
         yield (
@@ -326,6 +524,7 @@ def _list_notes(ranking: Ranking) -> Iterator[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
     yield from _describe_duplicates(pool.duplicates)
+    yield from _describe_twins(pool)
     if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
         yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
     yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
@@ -360,6 +559,15 @@ def _describe_duplicates(groups: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"{'; '.join(described)}: counted once"
 
 
+def _describe_twins(pool: Pool) -> Iterator[str]:
+    """Describe models of different names that agree in every number, as one that was measured twice does."""
+    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
+    groups = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
+    alike = [join([str(name) for name in rows]) for rows in groups.groups.values()] if numbers else []
+    if alike:
+        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
+
+
 def _describe_undefined(pool: Pool, known: Collection[str] = ()) -> list[str]:
     return [f"{name} is {reason}" for name, reason in pool.undefined.items() if name not in known]
 
@@ -368,10 +576,10 @@ def _describe_target(pool: Pool) -> Iterator[str]:
     target, table = pool.target, pool.table
     if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
         yield from _describe_other_gap(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
-    elif "accuracy" in target and not target.startswith("-"):
+    elif not target.startswith("-") and _LARGER_IS_BETTER & {*re.split(r"[^a-z]+", target.lower())}:
         yield (
-            f"larger values of {target} count as worse, as those of a gap do: to rank by accuracy, use "
-            f"target='-{target}'"
+            f"larger values of {target} count as worse, as those of a gap do, so τ > 0 is for measures that rise with "
+            f"it: if larger is better, use target='-{target}'"
         )
 
 
@@ -393,7 +601,7 @@ def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
     if names:
         fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
         target = "the gap" if pool.target == "gap" else pool.target
-        opposite = ", ".join(name[1:] if name in pool.negated else f"-{name}" for name in names)
+        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in names)
         advice = f"if larger is meant to be better, rank {them} as {opposite}"
         yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
 
@@ -415,7 +623,6 @@ def _describe_neighbors(ranking: Ranking) -> Iterator[str]:
 
 
 def _describe_few(ranking: Ranking) -> Iterator[str]:
-    """Describe where there are few models or configurations to resample."""
     pool, count = ranking.pool, ranking.pool.cluster_count
     rough, narrow = "intervals are rough", "intervals would be too narrow, and are left out"
     for least, limit, problem in ((MIN_RESAMPLED, FEW_CLUSTERS, rough), (0, MIN_RESAMPLED, narrow)):

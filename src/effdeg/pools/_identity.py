@@ -1,0 +1,132 @@
+"""What identifies examples and models, so that only what is the same is continued."""
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from effdeg._adapters.arguments import Item, ItemReader
+from effdeg._adapters.examples import Batch, Examples, as_examples
+from effdeg._adapters.inference import seed_everything
+from effdeg._utils.tree import Tree
+from effdeg.measuring._path_runner import hash_examples
+
+HASHED = 64  # examples at a time
+_IDENTIFYING = 2000  # examples that identify a data set that is not in memory
+_SAME = 0.01  # outputs that differ by more than this share of their range are not those of the same function
+
+
+def hash_text(text: str) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def hash_parts(examples: Examples, indices: Sequence[int], seed: int) -> list[str]:
+    """Return hashes of examples, a few at a time."""
+    with seed_everything(seed):  # a data set may draw
+        starts = range(0, len(indices), HASHED)
+        return [hash_examples(examples.fetch(indices[start : start + HASHED])) for start in starts]
+
+
+def hash_weights(state: Mapping[str, Any]) -> str:
+    """Return a hash of the tensors of a state dict."""
+    return hash_examples({name: value.reshape(-1) for name, value in state.items() if torch.is_tensor(value)})
+
+
+def list_numbers(model: nn.Module) -> dict[str, float]:
+    """Return the numbers that may decide what a model returns but are no weights, such as a temperature."""
+    held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
+    return {key: value for key, value in held.items() if isinstance(value, int | float) and key[-9:] != ".training"}
+
+
+def agree(kept: Tensor, now: Tensor) -> bool:
+    """Return whether outputs at the same examples are those of the same function, up to rounding."""
+    if kept.shape != now.shape:
+        return False
+    rounding = max(1e-5, 2 * torch.finfo(now.dtype).eps)  # relative to the largest output
+    kept, now = kept.double(), now.double()
+    limit = _SAME * (kept.max() - kept.min()) + rounding * kept.abs().max()
+    return bool((now - kept).abs().max() <= limit)
+
+
+class LabeledExamples:
+    """Examples for a model that may have labels, in any form that :func:`effdeg.proxies.evaluate` reads."""
+
+    def __init__(self, data: Any, name: str, read_item: ItemReader) -> None:
+        self.read_item = read_item
+        try:
+            with seed_everything(0):  # a loader may draw
+                self.examples, self.name = as_examples(data, labeled=True), name
+        except (TypeError, ValueError) as error:
+            error.add_note(f"These are the examples of {name}=…")
+            raise
+        if len(self.examples) < 2:
+            raise ValueError(f"{name} must hold at least two examples, not {len(self.examples)}.")
+        with seed_everything(0):  # a data set may draw
+            self.two = self.fetch_item([0, 1])
+
+    @classmethod
+    def read(cls, data: Any, name: str, read_item: ItemReader) -> "LabeledExamples | None":
+        """Return examples that must have labels, if any are given."""
+        examples = None if data is None else cls(data, name, read_item)
+        if examples is not None and not examples.has_labels:
+            advice = "give (inputs, labels), or a Dataset or DataLoader of such pairs."
+            raise ValueError(f"{name}= holds no labels: {advice}")
+        return examples
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the examples have labels."""
+        return self.two.labels is not None
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        """Return an item with the inputs of these examples, without labels."""
+        return (self.fetch_item(indices).inputs,)
+
+    def fetch_item(self, indices: Sequence[int]) -> Item:
+        """Return the inputs and labels of these examples."""
+        return self.read_item(self.examples.fetch(indices))
+
+    def fingerprint(self, seed: int) -> dict[str, Any]:
+        """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
+        count = len(self) if isinstance(self.examples, Batch) else _IDENTIFYING
+        hashes = hash_parts(self.examples, self.choose(count), seed)
+        return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
+
+    def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
+        """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
+        hashes = set()
+        for examples in (self, other):
+            with seed_everything(seed):  # a data set may draw
+                hashes.add(hash_examples(examples.fetch_item(examples.choose(HASHED)).inputs))
+        return len(self) == len(other) and len(hashes) == 1
+
+    def choose(self, count: int) -> list[int]:
+        """Return indices that are the same each time, but not every n-th, which might all be of one class."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0), device="cpu")
+        return sorted(order[:count].tolist())
+
+    def first(self, count: int) -> "LabeledExamples":
+        """Return the first ``count`` examples."""
+        few = copy.copy(self)
+        few.examples = _First(self.examples, min(count, len(self)))
+        return few
+
+
+@dataclass(frozen=True)
+class _First:
+    examples: Examples
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        return self.examples.fetch(indices)
