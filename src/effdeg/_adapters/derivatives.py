@@ -45,7 +45,7 @@ def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[T
     return [each if scale is None else each * scale for each, scale in zip(tensors, scales, strict=True)]
 
 
-def _divide(tensors: Sequence[Tensor], by: Tensor) -> list[Tensor]:
+def _divide(tensors: list[Tensor], by: Tensor) -> list[Tensor]:
     if len({each.device for each in tensors}) > 1:
         return [each / by.to(each.device) for each in tensors]
     # All at once, as torch's optimizers do: one by one, small weights would cost a GPU mostly kernel launches.
