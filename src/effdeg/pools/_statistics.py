@@ -56,6 +56,28 @@ class Statistic:
 
 
 @dataclass(frozen=True)
+class Environment:
+    """A step of one hyperparameter from one value to another, all others held fixed (Dziugaite et al., 2020).
+
+    A number steps to the next larger one among all values in the table. Texts have no order: each pair of them is a
+    step, from the one that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
+
+    Example:
+        >>> from effdeg.pools import Environment
+        >>> print(Environment("lr", before=0.1, after=0.3, pairs=4))
+        lr 0.1 → 0.3
+    """
+
+    hyperparameter: str
+    before: Any
+    after: Any
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.hyperparameter} {format_cell(self.before)} → {format_cell(self.after)}"
+
+
+@dataclass(frozen=True)
 class Score:
     """How well one measure ranks the pool.
 
@@ -369,28 +391,6 @@ def average_strata(values: Array, sizes: Sequence[int]) -> Array:
     weights = np.array([size - 1.0 for size in sizes]).reshape(-1, *[1] * (values.ndim - 1))
     weights = np.where(np.isfinite(values), weights, 0.0)
     return divide((weights * np.nan_to_num(values)).sum(0), weights.sum(0))
-
-
-@dataclass(frozen=True)
-class Environment:
-    """A step of one hyperparameter from one value to another, all others held fixed (Dziugaite et al., 2020).
-
-    A number steps to the next larger one among all values in the table. Texts have no order: each pair of them is a
-    step, from the one that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
-
-    Example:
-        >>> from effdeg.pools import Environment
-        >>> print(Environment("lr", before=0.1, after=0.3, pairs=4))
-        lr 0.1 → 0.3
-    """
-
-    hyperparameter: str
-    before: Any
-    after: Any
-    pairs: int
-
-    def __str__(self) -> str:
-        return f"{self.hyperparameter} {format_cell(self.before)} → {format_cell(self.after)}"
 
 
 class Neighbors:
