@@ -481,11 +481,12 @@ def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
 
 
 def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
-    """Return a table in which numbers that are equal up to rounding are equal, such as 0.3 and 3 * 0.1."""
-    rounded = {
-        name: table[name].map(lambda cell: float(f"{cell:.12g}")) for name in names if table[name].dtype == float
-    }
-    return table.assign(**rounded)
+    """Return a table in which settings that are equal up to rounding are equal, such as 0.3 and 3 * 0.1."""
+
+    def round_cell(cell: float) -> float:
+        return cell if cell.is_integer() else float(f"{cell:.12g}")
+
+    return table.assign(**{name: table[name].map(round_cell) for name in names if table[name].dtype == float})
 
 
 def _find_unfit(
