@@ -7,7 +7,7 @@ import effdeg
 from effdeg._adapters.settings import PathSettings
 from effdeg.measuring._path_runner import DrawnPaths
 from tests.batches import tokens
-from tests.models import Pair, Tokens, TupleLayer, TwoInputs, WithTupleLayer, mlp
+from tests.models import Pair, Tokens, TwoInputs, mlp
 from tests.oracles import reference
 
 FAST = {"paths": 30, "nodes": 12, "degree": 6}
@@ -63,14 +63,6 @@ def test_after_a_linear_layer_the_path_is_the_same_path():
     # After the last layer there is nothing but a line, so the logits have degree 1 at most.
     spectrum = effdeg.measure(model, inputs, at="2", output="identity", **FAST).spectrum
     assert float(spectrum[2:].max()) < 1e-8 * float(spectrum[1])
-
-
-def test_a_layer_that_returns_a_tuple():
-    model, inputs = WithTupleLayer().double(), torch.randn(20, 6, dtype=torch.float64)
-    inside = effdeg.measure(model, inputs, at="layer", **FAST)
-    torch.testing.assert_close(inside.per_path, effdeg.measure(model, inputs, at="layer.linear", **FAST).per_path)
-    assert isinstance(model.layer, TupleLayer)
-    assert not model.layer._forward_hooks
 
 
 @pytest.mark.parametrize("at", ["0", "2"])

@@ -285,6 +285,24 @@ def test_weights_of_several_precisions_share_one_norm():
         torch.testing.assert_close(weight.double(), torch.full((4,), 2 + 8**-0.5).double(), rtol=4e-3, atol=0)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("factor", [1e-30, 1e25])
+def test_the_ascent_of_a_tiny_or_huge_gradient_has_its_length(kind, factor):
+    """The squares of such gradients, as of a network that is certain of everything, are 0 or infinite in float32."""
+    moves = []
+    for scale in (1.0, factor):
+        model, seen = mlp(), []
+        optimizer = make(kind, model, lr=0.0)
+
+        def compute_loss(model=model, seen=seen, scale=scale):
+            seen.append(nn.utils.parameters_to_vector(model.parameters()).detach().clone())
+            return scale * cross_entropy(model(X.float()), Y)
+
+        optimizer.step(closing(compute_loss, optimizer))
+        moves.append(seen[1] - seen[0])
+    torch.testing.assert_close(*moves, rtol=1e-3, atol=1e-6)
+
+
 def test_sparse_gradients():
     model = nn.Embedding(5, 2, sparse=True)
     optimizer, seen = SAM(model.parameters(), torch.optim.SparseAdam, rho=1.0), []

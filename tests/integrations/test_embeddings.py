@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
@@ -15,7 +14,6 @@ import effdeg
 from effdeg import Penalty
 from effdeg._adapters.layers import advice_for_integers, base_model, find_embeddings, find_layer
 from effdeg.integrations import _calls
-from tests.batches import split
 from tests.train.test_parallel import SHARDS_ON_CPU
 
 transformers = pytest.importorskip("transformers")
@@ -170,47 +168,8 @@ def arguments(folder, **options):
     return transformers.TrainingArguments(folder, **quiet | given | options)
 
 
-class InOrder(PenaltyTrainer):
-    """Takes the examples in their order."""
-
-    def _get_train_sampler(self, *_):
-        return torch.utils.data.SequentialSampler(self.train_dataset)
-
-
 def seeded(**settings):
     return Penalty(anchor="labels", generator=torch.Generator().manual_seed(5), **settings)
-
-
-def test_a_trainer_does_what_a_flat_loop_does(tmp_path):
-    """AdamW, warm-up and linear decay, clipped gradients; masks and types of tokens; no layer is named."""
-    lengths = torch.arange(16)[:, None] % 5 + 3
-    batch = sentences(attention_mask=(torch.arange(7) < lengths).long(), token_type_ids=torch.eye(16, 7).long())
-    # In double precision: where a gradient is zero, as that of the keys' bias, Adam would make steps of its rounding.
-    trained, model = bert().double(), bert().double().train()
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "max_grad_norm": 1.0, "lr_scheduler_type": "linear"}
-    given = {"train_dataset": split({**batch, "labels": LABELS}), "penalty": seeded(), "weight": 0.5}
-    trainer = InOrder(trained, arguments(tmp_path, warmup_steps=2, **options), **given)
-    trainer.train()
-
-    penalty, optimizer = seeded(at="bert.embeddings"), torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    rates = [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
-    losses, degrees = [], []
-    for step, rate in enumerate(rates):
-        rows = slice(8 * (step % 2), 8 * (step % 2) + 8)
-        optimizer.param_groups[0]["lr"] = rate * 1e-3
-        outputs, degree = penalty(model, {name: leaf[rows] for name, leaf in batch.items()}, LABELS[rows])
-        loss = cross_entropy(outputs.logits, LABELS[rows])
-        optimizer.zero_grad()
-        (loss + 0.5 * degree).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-        degrees.append(degree.item())
-
-    torch.testing.assert_close(dict(trained.named_parameters()), dict(model.named_parameters()), rtol=1e-5, atol=1e-5)
-    logged = trainer.state.log_history[:6]
-    assert [entry["loss"] for entry in logged] == pytest.approx(losses, rel=1e-3)
-    assert [entry["effective_degree_penalty"] for entry in logged] == pytest.approx(degrees, rel=1e-5)
 
 
 def first_degree(model, batch, penalty, folder, **options):
@@ -335,43 +294,3 @@ def test_models_without_an_embedding_of_words():
     image = transformers.ViTConfig(**{**SHAPE, "image_size": 8, "patch_size": 4})
     for model in (torch.tanh, nn.Linear(2, 2), Refusing(2, 2), transformers.ViTForImageClassification(image)):
         assert find_embeddings(model) is None
-
-
-@pytest.mark.parametrize("part", ["net", None])
-def test_lightning_puts_paths_at_the_embeddings_too(part):
-    lightning = pytest.importorskip("lightning")
-    from effdeg.integrations.lightning import PenaltyCallback
-
-    class Classifier(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = bert()
-
-        def forward(self, batch):
-            return self.net(**batch)
-
-        def training_step(self, batch, _):
-            inputs = {"input_ids": batch["input_ids"]}
-            outputs = self(inputs) if part is None else self.net(**inputs)
-            return cross_entropy(outputs.logits, batch["labels"])
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
-    callback = PenaltyCallback(seeded(), 0.5, model=part)
-    trainer = lightning.Trainer(
-        max_epochs=1, callbacks=[callback], accelerator="cpu", enable_progress_bar=False, **quiet
-    )
-    loader, module = torch.utils.data.DataLoader(split(sentences(labels=LABELS)), batch_size=16), Classifier()
-    module.train()
-    if part is None:
-        with pytest.raises(TypeError, match=r"such as at='net\.bert\.embeddings'\."):
-            trainer.fit(module, loader)
-        return
-    trainer.fit(module, loader)
-    model = bert().train()
-    outputs, degree = seeded(at="bert.embeddings")(model, sentences(), LABELS)
-    (cross_entropy(outputs.logits, LABELS) + 0.5 * degree).backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    torch.testing.assert_close(dict(module.net.named_parameters()), dict(model.named_parameters()))

@@ -137,13 +137,13 @@ def test_tolerance_stops_early_and_says_when_it_could_not():
 
 
 def test_the_95_percent_interval_covers_the_mean_in_92_to_98_percent_of_trials():
-    # Paths are independent: those of one long measurement are 500 measurements of 64 paths each.
+    # Paths are independent: those of one long measurement are 500 measurements of 16 paths each.
     model, inputs = mlp(activation=nn.ReLU), data(60).float()
-    whole = effdeg.measure(model, inputs, paths=32_000, nodes=4, degree=3, batch_size=4096)
+    whole = effdeg.measure(model, inputs, paths=8_000, nodes=4, degree=3, batch_size=4096)
     trials = [
         dataclasses.replace(whole, per_path=per_path, per_path_normalized=per_path_normalized)
         for per_path, per_path_normalized in zip(
-            whole.per_path.split(64), whole.per_path_normalized.split(64), strict=True
+            whole.per_path.split(16), whole.per_path_normalized.split(16), strict=True
         )
     ]
     for normalized in (False, True):

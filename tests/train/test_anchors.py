@@ -302,11 +302,19 @@ def test_mappings_and_further_arguments():
     torch.testing.assert_close(degree, plain)
 
 
-@pytest.mark.parametrize("teacher", [None, mlp(seed=5).double()])
-@pytest.mark.parametrize("anchor", ["labels", "self"])
-def test_several_networks_under_vmap(anchor, teacher):
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({"anchor": "labels"}, {"unlabeled": U}),
+        ({"anchor": "labels"}, {"unlabeled": U, "teacher": mlp(seed=5).double()}),
+        ({"anchor": "self"}, {"unlabeled": U, "teacher": mlp(seed=5).double()}),
+        ({"anchor": "labels", "sampling": "chebyshev"}, {}),
+        ({"sampling": "uniform", "damping": 0.0}, {}),
+    ],
+)
+def test_several_networks_under_vmap(settings, given):
     models = [mlp(seed=seed).double() for seed in range(3)]
-    assert_same_under_vmap(Penalty(anchor=anchor), models, X, Y, unlabeled=U, teacher=teacher)
+    assert_same_under_vmap(Penalty(**settings), models, X, Y, **given)
 
 
 def test_autocast():

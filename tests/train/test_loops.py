@@ -55,30 +55,6 @@ def test_accumulated_gradients_are_those_of_one_large_batch(settings):
     torch.testing.assert_close(gradients(model), accumulated)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.filterwarnings("ignore")
-def test_half_precision_trains(dtype):
-    torch.manual_seed(0)
-    model, penalty = mlp(), Penalty.efficient()
-    optimizer, scaler = (
-        torch.optim.AdamW(model.parameters(), lr=1e-2),
-        torch.amp.GradScaler("cpu", enabled=dtype == torch.float16),
-    )
-    losses = []
-    for _ in range(60):
-        with torch.autocast("cpu", dtype):
-            logits, degree = penalty(model, X.float(), Y)
-            loss = cross_entropy(logits, Y) + 0.1 * degree
-        assert logits.dtype == dtype
-        assert degree.dtype == torch.float32
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    assert losses[-1] < 0.6 * losses[0]
-
-
 def assert_same_compiled(step, model, batches, backend="eager"):
     """A step without a break in its graph has the value and the gradients that it has uncompiled, as weights change."""
     compiled = torch.compile(step, fullgraph=True, backend=backend)
@@ -134,10 +110,8 @@ def test_what_checkpointing_would_undo_is_refused(settings, what, reentrant):
 @pytest.mark.parametrize(
     ("settings", "labels", "sizes"),
     [
-        ({}, Y, (16, 7)),  # smaller last batches compile once more
-        ({"anchor": "labels", "components": 3}, Y, (16,)),
+        ({"anchor": "labels", "components": 3}, Y, (16, 7)),  # smaller last batches compile once more
         ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double(), (16,)),
-        ({"anchor": "self", "weights": (0, 0, 1, 2)}, Y, (16,)),
     ],
 )
 def test_a_compiled_step_is_the_same_step(settings, labels, sizes, without_shape_checks):
@@ -153,22 +127,9 @@ def test_a_compiled_step_is_the_same_step(settings, labels, sizes, without_shape
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("settings", [{}, {"anchor": "labels"}])
-def test_a_compiled_step_with_unlabeled_examples_and_a_teacher_is_the_same_step(settings, without_shape_checks):
-    model, teacher, penalty = mlp().double(), mlp(seed=1).double(), Penalty(**settings)
-    given = {"teacher": teacher} if settings else {}
-
-    def degree_of(x, y, u):
-        return penalty(model, x, y, unlabeled=u, **given)[1]
-
-    assert_same_compiled(degree_of, model, [(X[:4], Y[:4], X[4 : 4 + rows]) for rows in ((8,) if settings else (8, 6))])
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("settings", [{"at": "1"}, {"batchnorm": "frozen"}])
-def test_hooks_break_the_graph_and_nothing_else(settings, without_shape_checks):
+def test_hooks_break_the_graph_and_nothing_else(without_shape_checks):
     """Without fullgraph=True they work."""
-    model, penalty, degrees = mlp().double(), Penalty(**settings), []
+    model, penalty, degrees = mlp().double(), Penalty(at="1"), []
     for function in (penalty, torch.compile(lambda model, x: penalty(model, x), backend="eager")):
         torch.manual_seed(0)
         degrees.append(function(model, X)[1])
@@ -184,32 +145,3 @@ def test_integers_are_refused_compiled_too(without_shape_checks):
     of_bytes = torch.compile(lambda x: penalty(lambda x: x / 255, x)[1], fullgraph=True, backend="eager")
     with pytest.raises(torch._dynamo.exc.Unsupported):
         of_bytes(torch.randint(255, (8, 4)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "labels"),
-    [
-        ({"anchor": "labels"}, Y),
-        ({"anchor": "labels", "sampling": "chebyshev"}, one_hot(Y, 4).double()),
-        ({"sampling": "uniform", "damping": 0.0}, None),
-        ({"nodes": 20, "degree": 5, "damping": 0.0}, None),
-    ],
-)
-def test_several_networks_under_vmap(settings, labels):
-    """With the same draws for all, each network has the penalty and the gradient that it has alone."""
-    models, penalty = [mlp(seed=seed).double() for seed in range(3)], Penalty(**settings)
-    parameters, _ = torch.func.stack_module_state(models)
-
-    def penalize(own):
-        return penalty(lambda x: torch.func.functional_call(models[0], own, (x,)), X, labels)[1]
-
-    torch.manual_seed(5)
-    degrees = torch.vmap(penalize, randomness="same")(parameters)
-    degrees.sum().backward()
-    for number, model in enumerate(models):
-        torch.manual_seed(5)
-        _, degree = penalty(model, X, labels)
-        degree.backward()
-        torch.testing.assert_close(degrees[number], degree)
-        stacked = [parameter.grad[number] for parameter in parameters.values()]
-        torch.testing.assert_close(stacked, gradients(model))

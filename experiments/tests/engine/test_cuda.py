@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pretrained_toys
 import pytest
-import test_glue_training
+import test_glue
 import test_imagenet
 import test_streaming
 import torch
@@ -256,9 +256,9 @@ def test_a_gpu_fine_tunes_from_the_probe_as_a_cpu_does(tmp_path, monkeypatch, ch
 
 @pytest.mark.parametrize("regularizer", ["plain", "ed"])
 def test_text_encoders_are_stacked(tmp_path, monkeypatch, regularizer):
-    data = test_glue_training.make_data(tmp_path)
+    data = test_glue.make_data(tmp_path)
     changes = {"regularizer": regularizer, "compile": True}
-    test_glue_training.assert_stacked_as_alone(tmp_path, data, monkeypatch, device="cuda", **changes)
+    test_glue.assert_stacked_as_alone(tmp_path, data, monkeypatch, device="cuda", **changes)
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight": 0.1}, {"mixreg": 0.2}])

@@ -47,12 +47,3 @@ def test_the_table():
     assert (1, 0) in table.bold
     (table,) = STUDY.tables(gather(SOME, seeds=(1,)))
     assert {row[3] for row in table.rows} == {"–"}  # one seed does not show what is chance
-
-
-@pytest.mark.parametrize("seeds", [(0, 1, 2), (1,)])
-def test_the_figure(seeds):
-    (figure,) = STUDY.figures(gather({"plain": 0.80, "all": 0.84, "cheap": 0.81}, seeds))
-    (axes,) = figure.draw("light").axes
-    points = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() == "o"]
-    assert points == [(1, pytest.approx(80)), (1.8, pytest.approx(84)), (1.2, pytest.approx(81))]
-    assert {text.get_text() for text in axes.texts} == {"Baseline", "all of it", "an eighth"}

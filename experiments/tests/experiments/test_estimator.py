@@ -1,12 +1,13 @@
-"""The estimator on known functions: runs, and what follows from their outcomes."""
+"""The estimator on known functions: closed forms against quadrature, runs, and what follows from their outcomes."""
 
 import inspect
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
 import torch
-from engine_runs import assert_same_end, carry_out, carry_out_interrupted
+from engine_runs import carry_out
 from toy_results import invent_run
 
 import effdeg
@@ -14,7 +15,46 @@ from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments import estimator
-from effdeg_lab.experiments.estimator import DEGREES, EXACT_AT, SCHEMES, Estimation, Subject
+from effdeg_lab.experiments.estimator import (
+    DEGREES,
+    EXACT_AT,
+    SCHEMES,
+    Estimation,
+    Subject,
+    make_kinks,
+    make_polynomial,
+    make_sine,
+)
+
+KNOWN = {
+    "polynomial": make_polynomial,
+    "sine": partial(make_sine, frequency=16.0),
+    "kinks": partial(make_kinks, units=3),
+}
+
+
+def integrate(function, first, second, degree, points):
+    """Compute Chebyshev coefficients by the midpoint rule in the angle."""
+    angles = (torch.arange(points, dtype=torch.float64) + 0.5) * (math.pi / points)
+    weights = torch.cos(torch.arange(degree + 1)[:, None] * angles) * (2 / points)
+    weights[0] /= 2
+    alpha = (1 + torch.cos(angles)[:, None]) / 2
+    return torch.stack([
+        weights @ function(torch.lerp(two, one, alpha)) for one, two in zip(first, second, strict=True)
+    ])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_coefficients_are_those_of_a_dense_quadrature(name):
+    inputs, evaluate, expand = KNOWN[name](30, torch.Generator().manual_seed(2), torch.device("cpu"))
+    first, second = inputs.chunk(2)
+    # With a kink the error of the quadrature falls only as the square of its step.
+    points, close = (40_000, 1e-8) if name == "kinks" else (512, 1e-12)
+    found = expand(first, second, 45)
+    expected = integrate(evaluate, first, second, 45, points)
+    torch.testing.assert_close(found, expected, rtol=0, atol=close)
+    torch.testing.assert_close(expand(first, second, 2), found[:, :3], rtol=0, atol=1e-15)
+
 
 RECIPE = find_recipe("estimator")
 
@@ -70,14 +110,6 @@ def test_the_variation_within_paths_is_that_of_drawing_again():
     values = torch.sin(9.0 * (alpha * first + (1 - alpha) * second))[..., None].flatten(0, 1)
     expected = effective_degree(fit(values, alpha.flatten(0, 1), 3)).view(60, 40).var(0).mean().sqrt()
     assert subject.spread_within_paths(6, [3])[0] == pytest.approx(float(expected), rel=0.15)
-
-
-def test_a_run_that_breaks_off_or_is_stopped_continues_where_it_was(tmp_path, monkeypatch):
-    own = FUNCTIONS["sine"], estimator.run
-    monkeypatch.setattr(estimator, "SCHEMES", SCHEMES[:8])
-    broken, calls = carry_out_interrupted(tmp_path / "broken", *own, Subject, "measure", killed=5, stopped=7)
-    assert_same_end(broken, carry_out(tmp_path / "whole", *own))
-    assert calls == 9  # only what was killed is measured again
 
 
 def make_outcomes(*rows):

@@ -1,16 +1,275 @@
-"""GLUE's recipes: the paper's settings, the study on runs that are made up, and the commands on a tiny encoder."""
+"""GLUE: fine-tuning a tiny text classifier with every regularizer, the study on made-up runs, and the commands."""
 
 import shutil
 
 import pytest
+import torch
+from engine_runs import TIMES, break_off, carry_out, make_job
 from scipy.stats import t
-from test_glue_training import make_data, transformers
+from test_text import transformers
 from toy_results import invent_run
 
-from effdeg_lab.cli import main
+from effdeg import Penalty
+from effdeg.integrations.huggingface import PenaltyTrainer
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.glue import read_chosen
+from effdeg_lab.core.runs import CannotStackError
+from effdeg_lab.data.sentences import load_task
+from effdeg_lab.engine.loop import Loop
+from effdeg_lab.experiments import glue as training
+from effdeg_lab.experiments.glue import (
+    METRICS,
+    FineTuning,
+    TextPenalty,
+    Texts,
+    check_texts,
+    find_folder,
+    make_regularizer,
+    read_chosen,
+    train,
+    train_in_one_step,
+    train_in_turn,
+)
+from effdeg_lab.models.made_up import write_glue, write_text_model
+from effdeg_lab.models.text import TextClassifier, load_classifier
+
+SMALL = {"model": "tiny", "epochs": 3, "batch": 8, "lr": 5e-3, "precision": "float32", "compile": False}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+def make_data(folder):
+    """Make a data folder: a tiny BERT, and a task that it can learn."""
+    write_text_model(folder / "tiny")
+    write_glue(folder, "rte")
+    return folder
+
+
+def small(**changes):
+    return FineTuning(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"regularizer": "mixup", "two_stages": True},
+        {"regularizer": "rdrop"},
+        {"regularizer": "r3f"},
+        {"regularizer": "ed"},
+        {"regularizer": "ed", "anchor": "self", "degree_weights": "curvature"},
+        {"regularizer": "ed", "place": "sum", "pairs": 1.0},
+        {"regularizer": "ed", "point_dropout": False},
+        {"regularizer": "ed", "masks": "both", "similar_lengths": True},
+    ],
+)
+def test_every_method_trains_and_is_scored(tmp_path, data, changes):
+    found = carry_out(tmp_path, small(**changes), run=train, data=data)
+    epochs = 6 if changes.get("two_stages") else 3
+    assert [entry["epoch"] for entry in found.metrics] == [*range(1, epochs + 1)]
+    assert found.summary["score"] == found.summary["dev_accuracy"]
+    report, choose = found.summary["score_to_report"], found.summary["score_to_choose"]
+    assert found.summary["score"] == pytest.approx((report + choose) / 2)
+    assert found.metrics[-1]["train_loss"] < 1.0
+    labels = torch.tensor(load_task("rte", data).dev.labels)
+    assert found.summary["dev_majority"] == float(labels.bincount().max()) / len(labels)
+    penalties = [entry["penalty"] is not None for entry in found.metrics]
+    assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
+
+
+def test_a_run_resumes_where_it_was(tmp_path, data):
+    settings = small(regularizer="ed")
+    whole = carry_out(tmp_path / "whole", settings, run=train, data=data)
+    with break_off(step=10):
+        carry_out(tmp_path / "broken", settings, run=train, data=data)
+    again = carry_out(tmp_path / "broken", settings, run=train, data=data)
+    assert again.summary == whole.summary
+
+
+def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
+    seeds = [small(regularizer="ed", seed=seed) for seed in range(3)]
+    alone = [carry_out(tmp_path / "alone", settings, run=train, data=data) for settings in seeds]
+    with break_off(step=10):
+        carry_out(tmp_path / "turns", seeds[2], run=train, data=data)
+    jobs = [make_job(tmp_path / "turns", settings, data=data) for settings in seeds]
+    jobs[1].log = None  # it fails at its first evaluation
+    assert len({settings.stack_key() for settings in seeds}) == 1
+    train_in_turn(jobs)
+    found = [job.read() for job in jobs]
+    assert "not callable" in found[1].failure
+    for number in (0, 2):
+        summary = {key: value for key, value in found[number].summary.items() if key not in TIMES}
+        assert summary == alone[number].summary
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"regularizer": "ed"}, {"regularizer": "mixup", "two_stages": True}],
+    ids=["plain", "ed", "mixup-later"],
+)
+def test_runs_are_stacked(tmp_path, data, monkeypatch, changes):
+    # Hugging Face looks at whether masks are all ones, which vmap cannot do unless it is traced: see below.
+    monkeypatch.setattr(TextClassifier, "encode", lambda self, hidden, _: self.model(inputs_embeds=hidden).logits)
+    assert_stacked_as_alone(tmp_path, data, monkeypatch, **changes)
+
+
+def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **changes):
+    """Only random numbers within the step are others: dropout, mixup, paths."""
+    regularizer = changes.get("regularizer", "plain")
+    if regularizer != "rdrop":  # of which nothing is left without dropout
+        monkeypatch.setattr(training, "load_classifier", load_without_dropout)
+    seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
+    jobs = [make_job(folder / "stack", settings, device=device, data=data) for settings in seeds]
+    train_in_one_step(jobs)
+    for job, settings in zip(jobs, seeds, strict=True):
+        found, alone = job.read(), carry_out(folder / "alone", settings, run=train, device=device, data=data)
+        assert found.environment["together"] == 3
+        assert [entry["epoch"] for entry in found.metrics] == [entry["epoch"] for entry in alone.metrics]
+        # The kernels of a GPU round in another order.
+        tolerance = 0.05 if regularizer != "plain" else 1e-4 if device == "cpu" else 1e-2
+        assert found.summary["train_loss"] == pytest.approx(alone.summary["train_loss"], rel=tolerance)
+        assert found.metrics[-1]["lr"] == alone.metrics[-1]["lr"]
+
+
+def test_a_stack_cannot_leave_out_parameters_from_decay(tmp_path, data):
+    jobs = [make_job(tmp_path, small(weight_decay=0.1, seed=seed), data=data) for seed in range(2)]
+    with pytest.raises(CannotStackError) as raised:
+        train_in_one_step(jobs)
+    assert "only some parameters decay" in str(raised.value.__cause__)
+
+
+def load_without_dropout(*given, **options):
+    model = load_classifier(*given, **options)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def make_parts(data, **changes):
+    settings = small(**changes)
+    texts = Texts(settings, find_folder("tiny", data), data, torch.device("cpu"))
+    torch.manual_seed(0)
+    return settings, texts, load_classifier(data / "tiny", classes=2)
+
+
+def test_lengths_change_nothing(data):
+    """A batch cut to the least length that is enough for it has the outputs of the whole one."""
+    _, texts, model = make_parts(data, batch=2)  # of two texts, both are often short
+    least, whole = texts.shapes
+    short = torch.tensor([number for number in range(60) if number % 5][:8])
+    assert texts.shape(short) == least < whole
+    assert texts.shape(torch.arange(60)) == whole
+    one, two = (model.eval()(texts.batch(short, length)[0]) for length in texts.shapes)
+    torch.testing.assert_close(one, two)
+
+
+class InOrder(PenaltyTrainer):
+    """Takes the examples in their order, and draws the paths of a step by its number."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def training_step(self, *given, **options):
+        torch.manual_seed(self.state.global_step)
+        return super().training_step(*given, **options)
+
+
+def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypatch):
+    """Of Hugging Face's, which finds the embeddings, pads batches and chooses what decays by itself."""
+    settings, train_step, orders = small(regularizer="ed", epochs=2, weight_decay=5.0), Loop._train_step, {}
+
+    def draw_by_step(loop):
+        torch.manual_seed(loop.step)
+        train_step(loop)
+        orders[(loop.step - 1) // 7] = loop._order
+
+    monkeypatch.setattr(Loop, "_train_step", draw_by_step)
+    monkeypatch.setattr(training, "load_classifier", load_without_dropout)
+    found = carry_out(tmp_path / "lab", settings, run=train, data=data)
+
+    task, tokenizer = load_task("rte", data), transformers.AutoTokenizer.from_pretrained(data / "tiny")
+    parts = []
+    for part in (task.train, task.dev):
+        rows = zip(part.first, part.second, part.labels, strict=True)
+        parts.append([{**tokenizer(one, other), "labels": label} for one, other, label in rows])
+    batches = [index for epoch in (0, 1) for index in orders[epoch].tolist()[:56]]  # 4 of the 60 fill no batch
+    torch.manual_seed(settings.seed)
+    options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(data / "tiny", **options)
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        learning_rate=settings.lr,
+        weight_decay=settings.weight_decay,
+        per_device_train_batch_size=8,
+        num_train_epochs=1,
+        logging_steps=7,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        save_strategy="no",
+        dataloader_pin_memory=False,
+    )
+    given = {"train_dataset": [parts[0][index] for index in batches], "eval_dataset": parts[1]}
+    collate = transformers.DataCollatorWithPadding(tokenizer)
+    trainer = InOrder(
+        model, arguments, **given, data_collator=collate, penalty=Penalty.efficient(), weight=settings.weight
+    )
+    trainer.train()
+    penalties = [entry["effective_degree_penalty"] for entry in trainer.state.log_history if "loss" in entry]
+    assert penalties == pytest.approx([entry["penalty"] for entry in found.metrics], rel=1e-4)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(found.summary["dev_loss"], rel=1e-4)
+
+
+def test_masks_of_both_and_similar_lengths():
+    torch.manual_seed(0)
+    mask = torch.arange(10)[None, :] < torch.tensor([[3], [9], [5], [10]])
+    hidden, labels = torch.randn(4, 10, 6), torch.tensor([0, 1, 0, 1])
+    settings = small(regularizer="ed", masks="both", similar_lengths=True, pairs=0.75)
+    penalty = make_regularizer(settings, classes=2).penalty
+    assert isinstance(penalty, TextPenalty)
+    seen = []
+
+    def run(hidden, mask):
+        seen.append(mask)
+        return (hidden.mean(1) * mask.sum(1, keepdim=True))[:, :2].requires_grad_()
+
+    penalty(run, (hidden, mask), labels)
+    (masks,) = seen
+    assert masks.shape == (4 + 3 * 2, 10)
+    # 3 next to 5, 5 next to 9, 9 next to 10: positions that both have.
+    assert sorted(masks[4:].sum(1).tolist()) == [3, 3, 5, 5, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"masks": "both"}, "are for the paths of regularizer=ed"),
+        ({"regularizer": "ed", "similar_lengths": True, "anchor": "self"}, "work only with anchor=labels or none"),
+        ({"regularizer": "ed", "nodes": 3}, "nodes"),
+        ({"regularizer": "ed", "pairs": 0.001}, "rounds to no path"),
+        ({"regularizer": "ed", "batch": 1}, "has only one example"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_metrics_are_those_of_the_table_of_errors():
+    """By the counts of true and false, positive and negative; Matthews' formula in its usual form."""
+    torch.manual_seed(0)
+    predicted, truth = torch.randint(0, 2, (2, 50))
+    tp, fp, fn, tn = (int(((predicted == one) & (truth == two)).sum()) for one, two in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    assert METRICS["accuracy"](predicted, truth) == pytest.approx((tp + tn) / 50)
+    assert METRICS["f1"](predicted, truth) == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    assert METRICS["matthews"](predicted, truth) == pytest.approx((tp * tn - fp * fn) / product**0.5)
+    assert METRICS["matthews"](torch.ones(50, dtype=torch.int64), truth) == 0.0
+
 
 TINY = [each for key in ("model=tiny", "epochs=1", "batch=8", "compile=false") for each in ("--set", key)]
 RECIPE = find_recipe("glue-rte")
@@ -113,27 +372,6 @@ def test_the_figure_has_every_seed_sorted(scores):
         assert len(right.get_yticks()) == len(recipe.methods)
 
 
-@pytest.fixture
-def data(tmp_path):
-    return make_data(tmp_path)
-
-
-@pytest.fixture
-def type_command(monkeypatch, capsys, data):
-    """Type a command with a data folder; return its exit code and all that it printed."""
-    monkeypatch.setenv("EFFDEG_DATA", str(data))
-    monkeypatch.setenv("EFFDEG_RUNS", str(data / "runs"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out + captured.err
-
-    return call
-
-
 def change_text(old, new):
     def change(data):
         file = data / "RTE" / "dev.tsv"
@@ -149,25 +387,17 @@ def remove_pad_token(data):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "settings", "message"),
     [
-        (lambda data: shutil.rmtree(data / "RTE"), "rte was not found"),
-        (lambda data: shutil.rmtree(data / "tiny"), "model='tiny' was not found"),
-        (remove_pad_token, "no pad token"),
-        (change_text("not_entailment", "perhaps"), "the label 'perhaps' is not one of"),
+        (lambda data: shutil.rmtree(data / "RTE"), {}, "rte was not found"),
+        (lambda data: shutil.rmtree(data / "tiny"), {}, "model='tiny' was not found"),
+        (remove_pad_token, {}, "no pad token"),
+        (change_text("not_entailment", "perhaps"), {}, "the label 'perhaps' is not one of"),
+        (lambda data: None, {"limit": 7}, "batch=8 is more than the 7 training examples"),
+        (lambda data: None, {"data": "cifar10"}, "data='cifar10' is not a task"),
     ],
 )
-def test_mistakes_are_reported_before_any_run(type_command, data, change, message):
-    change(data)
-    code, said = type_command("sweep", "glue-rte", *TINY)
-    assert code == 2
-    assert message in said
-    assert not (data / "runs").exists()
-
-
-def test_a_batch_that_cannot_be_filled_is_reported_before_any_run(type_command, data):
-    code, said = type_command("sweep", "glue-rte", *TINY, "--set", "limit=7")
-    assert (code, "batch=8 is more than the 7 training examples" in said) == (2, True)
-    code, said = type_command("run", "glue-rte", *TINY, "--set", "data=cifar10")
-    assert (code, "data='cifar10' is not a task" in said) == (2, True)
-    assert not (data / "runs").exists()
+def test_mistakes_are_reported_before_any_run(tmp_path, change, settings, message):
+    change(make_data(tmp_path))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        check_texts([small(**settings)], tmp_path)

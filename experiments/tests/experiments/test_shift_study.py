@@ -183,16 +183,3 @@ def test_without_kept_weights_there_are_no_soups(tmp_path, sweep, capsys):
         measure_soups(recipe, RunFolder(tmp_path).read(), None, CPU)
     command("soup", "digits-methods", "--runs", str(tmp_path), "--device", "cpu", code=2)
     assert "digits-methods does not fine-tune a pretrained network" in " ".join(capsys.readouterr().err.split())
-
-
-def test_what_clip_needs_is_named(tmp_path):
-    recipe = find_recipe("clip-finetune-b16")
-    with pytest.raises(ValueError, match="data='imagenet' needs the folder that holds it"):
-        recipe.check_data([recipe.settings], None)
-    with pytest.raises(FileNotFoundError, match="imagenet was not found: expected"):
-        recipe.check_data([recipe.settings], tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"clip-b16' were not found: expected .*clip-vit-base-patch16"):
-        recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)
-    (tmp_path / "clip-vit-base-patch16").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
-        recipe.check_data([tune(model="clip-b16", data="digits")], tmp_path)

@@ -1,5 +1,6 @@
 """Derivatives of a model for proxies and baselines: Jacobian norms, steepest ascent, and second derivatives."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ from effdeg._adapters.layers import as_module, eager
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import send
 from effdeg._utils.shapes import Float
+from effdeg._utils.statistics import power_of_two
 
 ETA = 0.01
 """What ASAM adds to the magnitude of a weight, so that weights near zero can move too."""
@@ -32,18 +34,22 @@ def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None]
     if not gradients:
         return []
     scaled = _times(gradients, scales)
+    # The squares of a large or tiny gradient, of which only the direction counts, could leave the range of float32.
+    scaled = _divide(scaled, power_of_two(get_total_norm(scaled, math.inf)))
     # A gradient of zero has no direction: the step is then zero, not NaN.
     norm = get_total_norm(scaled)
-    norm = norm + torch.finfo(norm.dtype).tiny
-    steps = _times(scaled, scales)
-    if len({each.device for each in steps}) > 1:
-        return [each / norm.to(each.device) for each in steps]
-    # All at once, as torch's optimizers do: one by one, small weights would cost a GPU mostly kernel launches.
-    return list(torch._foreach_div(steps, norm))
+    return _divide(_times(scaled, scales), norm + torch.finfo(norm.dtype).tiny)
 
 
 def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[Tensor]:
     return [each if scale is None else each * scale for each, scale in zip(tensors, scales, strict=True)]
+
+
+def _divide(tensors: list[Tensor], by: Tensor) -> list[Tensor]:
+    if len({each.device for each in tensors}) > 1:
+        return [each / by.to(each.device) for each in tensors]
+    # All at once, as torch's optimizers do: one by one, small weights would cost a GPU mostly kernel launches.
+    return list(torch._foreach_div(tensors, by))
 
 
 def check_gradients_enabled() -> None:

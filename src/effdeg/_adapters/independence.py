@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,15 +20,12 @@ TOLERANCE = 1e-3
 up to degree × 1e-3 of the spread to the effective degree: 4% at degree 40, about the error of a measurement."""
 
 
-class Runnable(Protocol):
-    """What runs a model at points, such as those of paths, and returns what it returned and what was replaced."""
-
-    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, Tensor | None]:
-        """Run the model at one point of each row."""
+RunPoints = Callable[[Tensor, Tensor], tuple[Any, Tensor | None]]
+"""Runs a model at one point of each row, such as of a path; returns what it returned, and what was replaced."""
 
 
 def warn_of_dependent_rows(
-    runner: ModelRunner, paths: Runnable, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
+    runner: ModelRunner, run_points: RunPoints, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
@@ -40,7 +37,7 @@ def warn_of_dependent_rows(
 
     def run(rows: Tensor, alpha: Tensor, seed: int) -> Tree:
         with seed_everything(seed), eager():
-            returned, replaced = paths.run(rows, alpha)
+            returned, replaced = run_points(rows, alpha)
             points = len(rows)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced

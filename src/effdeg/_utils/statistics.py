@@ -14,20 +14,25 @@ _FEW = 100
 
 def mean_and_stderr(sample: Tensor) -> tuple[float, float]:
     """Return the mean of independent draws and its standard error, which is infinite for a single draw."""
-    unit = power_of_two(sample)
+    unit = find_unit(sample)
     sample = sample / unit
     stderr = float(sample.std()) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
     return float(sample.mean()) * unit, stderr * unit
 
 
-def power_of_two(*values: Tensor) -> float:
-    """Return a power of two of the size of the largest number, 1 if that is zero or not finite.
+def find_unit(values: Tensor) -> float:
+    """Return :func:`power_of_two` of the largest number, by which all can be divided before they are squared."""
+    return float(power_of_two(torch.linalg.vector_norm(values.detach(), math.inf))) if values.numel() else 1.0
 
-    Divided by it, which is exact, numbers can be squared without leaving the range of their precision.
+
+def power_of_two(largest: Tensor) -> Tensor:
+    """Return a power of two of the size of a number, 1 if that is zero or not finite. This does not wait for a GPU.
+
+    Division by it is exact, and the squares of numbers up to the largest do not leave the range of the precision.
     """
-    sizes = [torch.linalg.vector_norm(each.detach(), math.inf) for each in values if each.numel()]
-    largest = max(map(float, sizes), default=0.0)
-    return 2.0 ** (math.frexp(largest)[1] - 1) if 0 < largest < math.inf else 1.0
+    mantissa = torch.frexp(largest).mantissa
+    regular = (largest > 0) & largest.isfinite()
+    return torch.where(regular, largest / 2 / mantissa, 1.0).clamp(min=torch.finfo(largest.dtype).tiny)
 
 
 def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:

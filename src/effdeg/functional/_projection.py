@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from effdeg._utils.checks import check_components
 from effdeg._utils.shapes import Float
+from effdeg._utils.statistics import power_of_two
 from effdeg.functional._unrolled import eigenvectors
 
 # Two eigenvalues closer than this share of the larger count as equal: 1/gap is damped to gap/(gap² + floor²), so that
@@ -84,12 +85,8 @@ class _Scores(torch.autograd.Function):
         # In float64: the rounding of the mean may be as large as the differences from it, and the Gram matrix squares.
         values = values.double()
         centered = values - values.mean(-2, keepdim=True)
-        unit = torch.ones((), dtype=values.dtype, device=values.device)
-        if dtype == torch.float64:
-            # A power of two, by which nothing is rounded: squares could leave the range of float64. The gradient does
-            # not depend on it.
-            largest = centered.abs().amax((-2, -1), keepdim=True)
-            unit = torch.where(largest > 0, 2.0 ** (torch.frexp(largest).exponent - 1).double(), unit)
+        # Squares of numbers in float64 could leave its range. The gradient does not depend on the unit.
+        unit = power_of_two(centered.abs().amax((-2, -1), keepdim=True)) if dtype == torch.float64 else 1.0
         centered = centered / unit
         directions, singular = _decompose(centered)
         ctx.save_for_backward(centered.to(dtype), directions, singular)

@@ -64,45 +64,35 @@ def summarize(values: Float[Tensor, "paths nodes outputs"], alpha: Tensor, setti
     """
     # Fit on the device of the values, unless it has no float64.
     values = values.to("cpu" if values.device.type == "mps" else values.device)
-    unit = values.new_ones(len(values), dtype=torch.float64)
-    if values.dtype == torch.float64:
-        unit = _choose_unit(values)
-        values = values / unit[:, None, None]
-    table = _summarize_values(values, alpha, settings)
-    columns = {name: table[name] for name in table.widths}
-    columns["effective_degree"] = table["effective_degree"] * unit
-    columns["confidence"] = table["confidence"] * unit
-    columns["spectrum"] = table["spectrum"] * unit[:, None]
-    return PathTable.of({**columns, "unit": unit})
+    unit = _choose_unit(values)
+    values = values / unit[:, None, None].to(values.dtype)
+    outputs = values.shape[-1]
+    width = outputs if settings.components is not None else FITTED_AT_ONCE * outputs // max(1, values.numel())
+    parts = values.split(min(max(1, width), outputs), dim=-1)  # type: ignore[no-untyped-call]
+    tables = [_summarize_outputs(part, alpha, settings) for part in parts]
+    shares = torch.tensor([part.shape[-1] / outputs for part in parts], dtype=torch.float64, device=values.device)
+    columns = {name: torch.stack([table[name] for table in tables], dim=-1) for name in tables[0]}
+    missed = columns["missed"].sum(-1)
+    return PathTable.of({
+        "effective_degree": columns["effective_degree"] @ shares * unit,
+        "effective_degree_normalized": columns["effective_degree_normalized"] @ shares,
+        "missed": missed,
+        "variation": columns["variation"].sum(-1),
+        # NaN in any part makes the whole row NaN.
+        "confidence": values.amax(-1).double().mean(-1) * unit + 0 * missed,
+        "spectrum": columns["spectrum"] @ shares * unit[:, None],
+        "unit": unit,
+    })
 
 
 def _choose_unit(values: Tensor) -> Tensor:
     """Return a power of two for each path, in units of which its values have squares in float64: usually 1."""
-    largest = values.abs().amax((-2, -1))
+    largest = values.abs().amax((-2, -1)).double()
     extreme = largest.isfinite() & (largest > 0) & ((largest > 1e100) | (largest < 1e-100))
     return torch.where(extreme, torch.exp2(largest.log2().floor().clamp(min=-1022)), 1.0)
 
 
-def _summarize_values(values: Tensor, alpha: Tensor, settings: FitSettings) -> PathTable:
-    outputs = values.shape[-1]
-    width = max(1, FITTED_AT_ONCE * outputs // max(1, values.numel()))
-    if settings.components is not None or width >= outputs:
-        return _summarize_outputs(values, alpha, settings)
-    parts = values.split(width, dim=-1)  # type: ignore[no-untyped-call]
-    tables = [_summarize_outputs(part, alpha, settings) for part in parts]
-    shares = torch.tensor([part.shape[-1] / outputs for part in parts], dtype=torch.float64, device=values.device)
-
-    def combine(name: str) -> Tensor:
-        columns = torch.stack([table[name] for table in tables], dim=-1)
-        return columns.sum(-1) if name in {"missed", "variation"} else columns @ shares
-
-    columns = {name: combine(name) for name in tables[0].widths}
-    # NaN in any part makes the whole row NaN.
-    columns["confidence"] = values.amax(-1).double().mean(-1) + 0 * columns["missed"]
-    return PathTable.of(columns)
-
-
-def _summarize_outputs(values: Tensor, alpha: Tensor, settings: FitSettings) -> PathTable:
+def _summarize_outputs(values: Tensor, alpha: Tensor, settings: FitSettings) -> dict[str, Tensor]:
     broken = ~values.isfinite().all(-1).all(-1)
     values = values.masked_fill(broken[:, None, None], 0.0)
     alpha = send(alpha, values.device)
@@ -115,16 +105,18 @@ def _summarize_outputs(values: Tensor, alpha: Tensor, settings: FitSettings) -> 
     coefficients = fit(values - center, alpha, settings.degree, settings.basis, settings.damping)
     coefficients[..., :1, :] += center
     normalized = effective_degree(coefficients, normalized=True)
-    table = PathTable.of({
+    columns = {
         "effective_degree": effective_degree(coefficients),
         "effective_degree_normalized": normalized if components is None else normalized / share_of_components(values),
         "missed": (values - evaluate(coefficients, alpha, settings.basis)).square().sum((-2, -1)),
         "variation": (values - values.mean(-2, keepdim=True)).square().sum((-2, -1)),
-        "confidence": given.amax(-1).double().mean(-1),
         "spectrum": coefficients.abs().mean(-1),
-    })
+    }
     # NaN or infinite outputs become rows of NaN, which `check_finite` reports.
-    return PathTable(table.rows.masked_fill(broken[:, None], torch.nan), table.widths)
+    return {
+        name: column.masked_fill(broken.view(-1, *[1] * (column.dim() - 1)), torch.nan)
+        for name, column in columns.items()
+    }
 
 
 def summary_widths(degree: int) -> dict[str, int | None]:

@@ -367,11 +367,10 @@ class Evaluator:
             looked = True
             return values
 
-        warn_of_dependent_rows(self.runner, self, keep, count=self.count, most=self.batches.next_size(self.count))
+        def run(rows: Tensor, _: Tensor) -> tuple[Any, None]:
+            return self.runner(self.fetch(rows)[0]), None
 
-    def run(self, rows: Tensor, alpha: Tensor) -> tuple[Any, None]:  # noqa: ARG002
-        """Run the model at examples, as at points of paths."""
-        return self.runner(self.fetch(rows)[0]), None
+        warn_of_dependent_rows(self.runner, run, keep, count=self.count, most=self.batches.next_size(self.count))
 
     def fetch(self, part: slice | Tensor) -> tuple[Tree, Any]:
         """Copy some examples and their labels to where the model runs."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from effdeg._utils.statistics import power_of_two
+from effdeg._utils.statistics import find_unit
 
 # The smallest number of products, since the start may be almost orthogonal to the eigenvector; and the largest.
 LEAST, MOST = 20, 1000
@@ -31,7 +31,7 @@ def largest_eigenvalue(
     for products in range(1, MOST + 1):
         rest = multiply(basis[count - 1])
         if products == 1:
-            unit = power_of_two(rest)  # so that no square overflows
+            unit = find_unit(rest)  # so that no square overflows
         rest = rest / unit
         for again in range(2):  # once is not enough to stay orthogonal to all others
             along = basis[:count] @ rest

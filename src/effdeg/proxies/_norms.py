@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import as_module
 from effdeg._utils.checks import shorten
-from effdeg._utils.statistics import power_of_two
+from effdeg._utils.statistics import find_unit
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._lanczos import largest_eigenvalue
 
@@ -202,9 +202,9 @@ def _norm(named: Iterable[tuple[str, Tensor]]) -> float:
     norms = []
     for name, each in named:
         sizes = check_weight(name, each).abs().double()
-        unit = power_of_two(sizes)
+        unit = find_unit(sizes)
         norms.append(float(torch.linalg.vector_norm(sizes / unit)) * unit)
-    unit = power_of_two(torch.tensor(norms, dtype=torch.float64, device="cpu"))
+    unit = find_unit(torch.tensor(norms, dtype=torch.float64, device="cpu"))
     return math.sqrt(math.fsum((norm / unit) ** 2 for norm in norms)) * unit
 
 
@@ -236,7 +236,7 @@ class LinearMap:
         # Not every device has float64.
         weight = check_weight(self.name, self.weight, real=True)
         weight = weight.to("cpu" if weight.device.type == "mps" else weight.device).double()
-        unit = power_of_two(weight)
+        unit = find_unit(weight)
         weight = weight / unit
         matrix = weight.flatten(1)
         apply = matrix.matmul if self.convolution is None else _with_weight(self.convolution, weight)

@@ -9,7 +9,7 @@ from torch import Tensor
 from effdeg._adapters.derivatives import ETA, steepest_ascent, weight_scales
 from effdeg._adapters.inference import Model
 from effdeg._utils.checks import check_count, check_number
-from effdeg._utils.statistics import mean_and_stderr, power_of_two
+from effdeg._utils.statistics import find_unit, mean_and_stderr
 from effdeg.proxies._evaluator import Evaluator, Loss, NotApplicable, Result, RunOptions, Weights, check_options
 
 
@@ -167,8 +167,10 @@ def _average(rises: list[float], shares: list[float]) -> tuple[float, float | No
     mean = math.fsum(rise * share for rise, share in zip(rises, shares, strict=True))
     if len(rises) < 2:
         return mean, None
-    spread = math.hypot(*(share * (rise - mean) for rise, share in zip(rises, shares, strict=True)))
-    return mean, spread * math.sqrt(len(rises) / (len(rises) - 1))
+    differences = [share * (rise - mean) for rise, share in zip(rises, shares, strict=True)]
+    unit = find_unit(torch.tensor(differences, dtype=torch.float64, device="cpu"))  # so that no square overflows
+    squares = math.fsum((each / unit) ** 2 for each in differences)
+    return mean, math.sqrt(squares * len(rises) / (len(rises) - 1)) * unit
 
 
 def _find_rise(evaluator: Evaluator, part: slice, scales: list[Tensor | None] | None, rho: float, steps: int) -> float:
@@ -241,10 +243,8 @@ class _Search:
 
 
 def _as_double(gradient: Weights) -> list[Tensor]:
-    # The norm of a large or tiny gradient, of which only the direction counts, could leave the range of its precision.
-    unit = power_of_two(*gradient.values())
     # Not every device has float64.
-    return [(each.double() if each.device.type != "mps" else each.float()) / unit for each in gradient.values()]
+    return [each.double() if each.device.type != "mps" else each.float() for each in gradient.values()]
 
 
 def _move(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:

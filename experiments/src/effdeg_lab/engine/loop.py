@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -380,6 +380,26 @@ class GpuLock:
             yield
         finally:
             self.__enter__()
+
+
+def measure_each(job: Job, title: str, items: Sequence[T], measure: Callable[[T], list[dict[str, Any]]]) -> float:
+    """Log what is measured of every item, with a checkpoint after each, and return the seconds that it took.
+
+    A run that is killed or stopped continues with the item after its last checkpoint.
+    """
+    state = job.start() or {"done": 0, "seconds": 0.0}
+    with GpuLock(job), progress_bar(title, len(items), enabled=job.progress) as update:
+        for item in items[state["done"] :]:
+            job.stop_if_asked(lambda: state)
+            begin = time.perf_counter()
+            entries = measure(item)
+            state["seconds"] += time.perf_counter() - begin
+            for entry in entries:
+                job.log(entry)
+            state["done"] += 1
+            job.save(state)
+            update(state["done"])
+    return float(state["seconds"])
 
 
 def gather(value: T) -> list[T]:

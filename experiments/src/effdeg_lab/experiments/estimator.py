@@ -1,7 +1,6 @@
 """Is the estimator right? Its bias, variance and warnings on functions whose effective degree is known exactly."""
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ from torch.nn.functional import pad
 import effdeg
 from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg.measuring import IllConditionedFit
-from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, setting
-from effdeg_lab.engine.loop import GpuLock
+from effdeg_lab.engine.loop import measure_each
 from effdeg_lab.show.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
@@ -188,19 +186,11 @@ class Estimation(Settings):
 def run(settings: Estimation, job: Job) -> None:
     """Measure one known function with every setting, along the same paths."""
     subject = Subject(settings, job.device)
-    state = job.start() or {"done": 0, "seconds": 0.0}
-    begin = time.perf_counter() - state["seconds"]
-    title = f"{settings.function}, seed {settings.seed}"
-    with GpuLock(job), progress_bar(title, len(SCHEMES), enabled=job.progress) as update:
-        for sampling, nodes in SCHEMES[state["done"] :]:
-            for entry in subject.measure(sampling, nodes):
-                job.log(entry)
-            state.update(done=state["done"] + 1, seconds=time.perf_counter() - begin)
-            job.save(state)
-            job.stop_if_asked(lambda: state)
-            update(state["done"], f"{nodes} {sampling} nodes")
+    seconds = measure_each(
+        job, f"{settings.function}, seed {settings.seed}", SCHEMES, lambda each: subject.measure(*each)
+    )
     exact = subject.exact[:, list(EXACT_AT)].mean(0).tolist()
-    job.finish({"degrees": list(EXACT_AT), "exact": exact, "seconds": time.perf_counter() - begin})
+    job.finish({"degrees": list(EXACT_AT), "exact": exact, "seconds": seconds})
 
 
 class Subject:

@@ -1,7 +1,6 @@
 """Theorem 3.1 of the paper: is the degree of a random polynomial along a random path its total degree?"""
 
 import math
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,12 +14,11 @@ from torch import Tensor
 
 import effdeg
 from effdeg.functional import effective_degree, fit
-from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
-from effdeg_lab.core.runs import Job, Run
+from effdeg_lab.core.runs import Job, Run, read_run
 from effdeg_lab.core.settings import Settings, check_fit, setting
-from effdeg_lab.engine.loop import GpuLock
+from effdeg_lab.engine.loop import measure_each
 from effdeg_lab.experiments.polynomials import EXAMPLES_PER_PATH, estimate_mean
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
@@ -132,18 +130,13 @@ def find_degrees(coefficients: Tensor, threshold: float) -> Tensor:
 
 def run_paths(settings: PathDegrees, job: Job) -> None:
     """Follow random polynomials of every total degree along paths, with and without noise."""
-    state = job.start() or {"entries": [], "seconds": 0.0}
+
+    def follow(degree: int) -> list[dict[str, Any]]:
+        return [follow_polynomials(settings, degree, job.device)]
+
     title = f"{settings.variables} variables, seed {settings.seed}"
-    with GpuLock(job), progress_bar(title, settings.highest, enabled=job.progress) as update:
-        for degree in range(len(state["entries"]) + 1, settings.highest + 1):
-            job.stop_if_asked(lambda: state)
-            begin = time.perf_counter()
-            state["entries"].append(follow_polynomials(settings, degree, job.device))
-            state["seconds"] += time.perf_counter() - begin
-            job.log(state["entries"][-1])
-            job.save(state)
-            update(degree, "")
-    job.finish({"degrees": state["entries"], "seconds": state["seconds"]})
+    seconds = measure_each(job, title, range(1, settings.highest + 1), follow)
+    job.finish({"degrees": read_run(job.file).metrics, "seconds": seconds})
 
 
 def follow_polynomials(settings: PathDegrees, degree: int, device: torch.device) -> dict[str, Any]:

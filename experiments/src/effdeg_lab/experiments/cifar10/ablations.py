@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from effdeg_lab.core.recipe import Method, Recipe, Reported, StudyFigure
+from effdeg_lab.core.recipe import Method, Recipe, Reported
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, POOLED, SETTINGS, TUNING, WEIGHTS, make_recipe
 from effdeg_lab.show.columns import (
@@ -19,15 +19,10 @@ from effdeg_lab.show.columns import (
     make_table,
     measure_price,
     read_degree,
-    tested_on,
 )
-from effdeg_lab.show.figures import Label, add_grid, label_points, open_figure
 from effdeg_lab.show.methods import Methods, list_all_scores
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The goal: most of the full gain, for little more than the time of a plain step.
 LIMIT, SHARE = 1.25, 0.95
@@ -81,39 +76,10 @@ class Prices(Methods):
         bold = [(methods.index(best), column) for column in range(4)] if best and not rough else []
         return [make_table(f"By price: {results.heading}", columns, notes, bold), *list_all_scores(results)]
 
-    def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot accuracy against price."""
-        if len(results.done) < 2 or measure_price(results, results.methods[0]) is None:
-            return []
-        tested = tested_on(results).capitalize()
-        caption = (
-            f"{tested} accuracy against the price of a step. Dotted: {LIMIT} plain steps, {SHARE:.0%} of the gain."
-        )
-        return [StudyFigure("prices", caption, lambda theme: self._plot(results, theme))]
-
     def _full_gain(self, results: Results) -> float | None:
         """Return the full gain; None if there is none, or only one seed, which does not show how much is chance."""
         whole = results.difference(results.find(self.full))
         return whole.value if whole and whole.interval and whole.value > 0 else None
-
-    def _plot(self, results: Results, theme: str) -> "Figure":
-        best, plain, whole = _find_best(results), results.methods[0], self._full_gain(results)
-        with open_figure(theme, (11, 5.6)) as (look, figure):
-            axes = figure.subplots()
-            labels = []
-            for each in (each for each in results.done if _price(results, each) < math.inf):
-                color = look.ink if each is plain else look.complex if each is best else look.simple
-                labels.append(Label(each.method.title, _price(results, each), 100 * _accuracy(each), color))
-                std = 100 * each.values("test_accuracy").std()
-                axes.errorbar(labels[-1].x, labels[-1].y, std, fmt="o", ms=7, color=color, elinewidth=1)
-            axes.axvline(LIMIT, color=look.ink, ls=":", lw=1)
-            if whole:
-                axes.axhline(100 * (_accuracy(plain) + SHARE * whole), color=look.ink, ls=":", lw=1)
-            axes.set(title=f"{tested_on(results)} accuracy, %", xlabel="time of a step, in plain steps")
-            axes.margins(0.12)
-            add_grid(axes, look)
-            label_points(axes, labels)
-        return figure
 
 
 def _price(results: Results, each: MethodRuns) -> float:
@@ -121,14 +87,10 @@ def _price(results: Results, each: MethodRuns) -> float:
     return math.inf if price is None else price
 
 
-def _accuracy(each: MethodRuns) -> float:
-    return float(each.values("test_accuracy").mean())
-
-
 def _find_best(results: Results) -> MethodRuns | None:
     """Find the most accurate method within the limit, except the first."""
     cheap = [each for each in results.done if _price(results, each) <= LIMIT and each is not results.methods[0]]
-    return max(cheap, key=_accuracy, default=None)
+    return max(cheap, key=lambda each: float(each.values("test_accuracy").mean()), default=None)
 
 
 FINE = {**ED, "nodes": 15, "degree": 14, "weight": 2.0}
@@ -144,7 +106,8 @@ def ablate(
     ``also`` is added to what differs from the paper in all recipes of ViT-Tiny.
     """
     methods = tuple(
-        Method(method, about, changes, Reported(*paper) if paper else None) for method, about, changes, *paper in rows
+        Method(method, about, changes, Reported(*reported) if reported else None)
+        for method, about, changes, *reported in rows
     )
     own = {"methods": methods, "departs": f"{DEPARTS} {also}".rstrip(), **options}
     return make_recipe(name=f"cifar10-{name}", title=title, paper=paper, expects=expects, cost=cost, **own)
