@@ -683,7 +683,7 @@ def make_recipe(
             Method("rdrop", "R-Drop", {"regularizer": "rdrop", "weight": RDROP_WEIGHT}),
             Method("r3f", "R3F", {"regularizer": "r3f", "weight": R3F_WEIGHT}),
             Method("ed", "ED", ED, ed),
-            Method("ed-self", "ED, own ends", {**ED, "anchor": "self"}),
+            Method("ed-self", "ED, self anchors", {**ED, "anchor": "self"}),
             Method("ed-curvature", "ED, curvature", {**ED, "degree_weights": "curvature"}),
             Method("ed-sum", "ED at the sum", {**ED, "place": "sum"}),
             Method("ed-no-dropout", "ED, no dropout at points", {**ED, "point_dropout": False}),
@@ -698,7 +698,7 @@ def make_recipe(
             "off at 128 tokens, bfloat16 on a GPU, and the score after the last epoch. The weight of R-Drop is its "
             "authors' 0.5 at a batch of 16, which is 4 for the mean over examples, at every batch size. The weight of "
             "R3F is its authors' 0.7 for RTE, and its noise of 1e-5 is smaller than the rounding of bfloat16. ED with "
-            "own ends and ED with weights for curvature have the paper's λ for ED with labels."
+            "self anchors and ED with weights for curvature have the paper's λ for ED with labels."
         ),
         seeds=tuple(range(seeds)),
     )

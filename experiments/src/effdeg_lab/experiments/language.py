@@ -593,7 +593,7 @@ def make_methods(steps: int, rates: tuple[float, float, float]) -> tuple[Method,
         make("mixup", "Embedding mixup", "alpha", (0.1, 0.4, 1.0), steps=steps),
         make("rdrop", "R-Drop", "weight", divergences, steps=steps // 2),
         make("ed", "ED", "weight", degrees, steps=steps // 2),
-        make("ed-self", "ED, own ends", "weight", degrees, steps=steps // 2, regularizer="ed", anchor="self"),
+        make("ed-self", "ED, self anchors", "weight", degrees, steps=steps // 2, regularizer="ed", anchor="self"),
     )
 
 
