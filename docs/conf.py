@@ -101,4 +101,5 @@ pygments_dark_style = "github-dark"
 
 def setup(app):
     """Connect what makes Sphinx read pages that are written for GitHub as well."""
-    site_pages.connect(app)
+    app.connect("source-read", site_pages.read_page)
+    app.connect("autodoc-process-docstring", site_pages.escape_bars)

@@ -5,7 +5,7 @@
     python docs/make_figures.py meaning grokking # some figures, by name or by recipe, and all tables
 
 A page marks where: ``<!-- table NAME -->``, a new line, the table, ``<!-- end -->``; within a sentence
-``<!-- number NAME -->1.23<!-- end -->``. ``tables.py`` and ``findings.py`` list the names. All else is written by hand.
+``<!-- number NAME -->1.23<!-- end -->``. ``tables.py`` and ``findings.py`` make them. All else is written by hand.
 """
 
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import figures
 import findings
+import records
 import tables
 
 ROOT = Path(__file__).parent.parent
@@ -30,17 +31,19 @@ def list_pages() -> list[Path]:
 
 
 def fill(kind: str, name: str) -> str:
-    """Return what belongs between a mark and its end."""
+    """Return what belongs between a mark and its end; the table ``about RECIPE`` is the evidence of a recipe."""
     if kind == "number":
-        return findings.find_number(name)
-    return findings.make_table() if name == "findings" else tables.make_table(name)
+        return records.shorten(tables.NUMBERS[name]())
+    if name.startswith("about "):
+        return records.describe(name.removeprefix("about "))
+    return findings.make_table() if name == "findings" else tables.TABLES[name]()
 
 
 def render_pages() -> dict[Path, str]:
     """Return the text of every page with what is made from ``results/`` between its marks."""
 
-    def replace(found: re.Match[str]) -> str:
-        return found[1] + fill(found[2], found[3]) + found[4]
+    def replace(mark: re.Match[str]) -> str:
+        return mark[1] + fill(mark[2], mark[3]) + mark[4]
 
     return {page: MARK.sub(replace, page.read_text()) for page in list_pages()}
 

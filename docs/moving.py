@@ -55,7 +55,7 @@ def write_svg(frames: dict[str, list[tuple[Tensor, float]]], colors: Theme) -> s
     """Write frames that a style sheet shows one after the other; without motion, it shows the last one."""
     cycle = SECONDS * (len(STEPS) + 7)  # the last frame stays
     x = (chebyshev_nodes(NODES) * WIDTH).tolist()
-    inks = dict(zip(METHODS, (colors.ink, colors.simple, colors.complex), strict=True))
+    inks = dict(zip(METHODS, (colors.ink, colors.complex, colors.simple), strict=True))
     groups = []
     for index, step in enumerate(STEPS):
         parts = [f'<text x="330" y="236" text-anchor="middle">training step {step}</text>']

@@ -1,10 +1,9 @@
 """What Sphinx needs to read pages that are written for GitHub as well, and to run the gallery.
 
-A page may have blocks of its own, which only the site fills:
+A page may have blocks that only the site fills:
 
     ```{page} CONTRIBUTING.md#glossary    a file of the repository, or a section of it
     ```{programs}                         the programs of examples/
-    ```{rooms}                            the drawing of the packages
     ```{live}                             the live picture
 """
 
@@ -15,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rooms
 import torch
 from matplotlib.figure import Figure
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-LIVE = DOCS / "live" / "live.html"
 # Where the site has what lies elsewhere in the repository.
 MOVED = {
     "README.md": "index.md",
@@ -35,17 +32,24 @@ MOVED = {
     "CONTRIBUTING.md": "contributing/index.md",
     "CHANGELOG.md": "contributing/changes.md",
 }
-FENCE = re.compile(r"^(```+).*?^\1", re.DOTALL | re.MULTILINE)
+TITLES = {
+    "accelerate_loop": "Hugging Face Accelerate",
+    "cuda_graph": "CUDA graph",
+    "distributed": "DDP and FSDP2",
+    "finetune_language_model": "Fine-tuning a language model",
+    "finetune_text": "Fine-tuning a text encoder",
+    "huggingface_trainer": "Hugging Face Trainer",
+    "lightning_callback": "PyTorch Lightning",
+    "ppo_penalty": "PPO",
+    "rank_a_pool": "Ranking a pool",
+    "resume": "Resuming",
+}
+"""The titles of programs whose names do not say it."""
+CODE = re.compile(r"^(```+).*?^\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(
     r"<picture>\s*<source [^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
     r"<img (?=[^>]*src=\"(?P<light>[^\"]+)\")(?=[^>]*alt=\"(?P<alt>[^\"]+)\")[^>]*>\s*</picture>"
 )
-
-
-def connect(app: "Sphinx") -> None:
-    """Connect all of this to Sphinx."""
-    app.connect("source-read", read_page)
-    app.connect("autodoc-process-docstring", escape_bars)
 
 
 def read_page(app: "Sphinx", name: str, source: list[str]) -> None:
@@ -73,15 +77,10 @@ def add_summary(text: str) -> str:
 
 def fill_blocks(text: str) -> str:
     """Fill the blocks that only the site has."""
-    blocks = {
-        "page": read_section,
-        "programs": lambda _: list_programs(),
-        "rooms": lambda _: f"```{{raw}} html\n{rooms.draw()}\n```",
-        "live": lambda _: show_live_picture(),
-    }
+    blocks = {"page": read_section, "programs": lambda _: list_programs(), "live": lambda _: show_live_picture()}
     return re.sub(
         rf"^```\{{({'|'.join(blocks)})\}} ?(.*)\n```$",
-        lambda found: blocks[found[1]](found[2]),
+        lambda block: blocks[block[1]](block[2]),
         text,
         flags=re.MULTILINE,
     )
@@ -92,10 +91,9 @@ def read_section(target: str) -> str:
     name, _, anchor = target.partition("#")
     text = (ROOT / name).read_text()
     if anchor:
-        title = anchor.replace("-", " ")
-        parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-        sections = [part.partition("\n") for part in parts]
-        text = next(body for head, _, body in sections if head.lower().strip("# ") == title)
+        parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+        sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+        text = next(body for title, body in sections.items() if title.lower().replace(" ", "-") == anchor)
         text = re.sub("^#(?=## )", "", text, flags=re.MULTILINE)
     return adapt(text, ROOT / name)
 
@@ -104,23 +102,20 @@ def adapt(text: str, file: Path) -> str:
     """Turn the pictures, links and marks of a page, which lies in a folder of the repository, into Sphinx's."""
     kept: list[str] = []
 
-    def keep(found: re.Match[str]) -> str:
-        kept.append(found[0])
+    def keep(code: re.Match[str]) -> str:
+        kept.append(code[0])
         return f"\0{len(kept) - 1}\0"
 
-    text = FENCE.sub(keep, text)
-    text = re.sub(r"`[^`\n]+`", keep, text)
+    text = CODE.sub(keep, text)
     text = PICTURE.sub(
         lambda found: (
             f"![{found['alt']}]({found['light']}){{.only-light}}\n![{found['alt']}]({found['dark']}){{.only-dark}}"
         ),
         text,
     )
-    text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", lambda found: _rewrite_link(*found.groups(), file=file), text)
+    text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", lambda link: _rewrite_link(*link.groups(), file=file), text)
     text = re.sub("<!-- .*? -->", "", text)
-    while "\0" in text:  # code within a link is kept within what is kept
-        text = re.sub("\0(\\d+)\0", lambda found: kept[int(found[1])], text)
-    return text
+    return re.sub("\0(\\d+)\0", lambda code: kept[int(code[1])], text)
 
 
 def _rewrite_link(picture: str, label: str, target: str, *, file: Path) -> str:
@@ -134,6 +129,8 @@ def _rewrite_link(picture: str, label: str, target: str, *, file: Path) -> str:
         place = DOCS / MOVED[name]
     elif name.startswith("examples/"):
         place, anchor = DOCS / "programs.md", place.name.replace("_", "-").removesuffix(".py")
+    elif name.startswith("docs/gallery/"):
+        place = DOCS / "examples" / place.with_suffix(".rst").name
     if not place.is_relative_to(DOCS) or place.is_dir():
         return label
     return f"{picture}[{label}](/{place.relative_to(DOCS).as_posix()}{f'#{anchor}' if anchor else ''})"
@@ -144,44 +141,37 @@ def list_programs() -> str:
     parts = []
     for file in sorted((ROOT / "examples").glob("*.py")):
         doc = ast.get_docstring(ast.parse(file.read_text())) or ""
-        code = f"```{{literalinclude}} /../examples/{file.name}\n:language: python\n```"
         about = re.sub(r"``([^`]+)``", r"`\1`", doc.partition("\n\n")[0].partition("\n    ")[0])
+        title = TITLES.get(file.stem, file.stem.replace("_", " ").capitalize())
         parts.append(
-            f"({file.stem.replace('_', '-')})=\n## {file.stem.replace('_', ' ').capitalize()}\n{about}\n\n"
-            f"````{{dropdown}} {file.name}\n{code}\n````"
+            f"({file.stem.replace('_', '-')})=\n## {title}\n{about}\n\n````{{dropdown}} {file.name}\n"
+            f"```{{literalinclude}} /../examples/{file.name}\n:language: python\n```\n````"
         )
     return "\n\n".join(parts)
 
 
 def show_live_picture() -> str:
-    """Return the live picture as raw HTML, or, while there is none, the figure of the method."""
-    if not LIVE.exists():
-        light, dark = ("figures/method-light.png", "figures/method-dark.png")
-        alt = (
-            "Paths between digits, the outputs of a network along two of them, fitted polynomials, their coefficients."
-        )
-        return f"![{alt}]({light}){{.only-light}}\n![{alt}]({dark}){{.only-dark}}"
-    page = LIVE.read_text()
-    found = re.search(r"<body[^>]*>(.*)</body>", page, flags=re.DOTALL)
-    assert found, f"{LIVE} has no body"
-    styles = "".join(re.findall(r"<link[^>]*stylesheet[^>]*>", page))
-    scripts = "".join(re.findall(r"<script src=[^>]*></script>", page.partition("<body")[0]))
-    html = re.sub(r"((?:src|href)=\")(?=[\w-]+\.(?:js|css)\")", r"\1_static/", styles + scripts + found[1])
-    return f"````{{raw}} html\n{html}\n````"
+    """Return the live picture as raw HTML, its files in the site's folder for them."""
+    page = (DOCS / "live" / "live.html").read_text()
+    head, body = re.split("<body>|</body>", page)[:2]
+    styles = "".join(re.findall("<link[^>]*stylesheet[^>]*>", head))
+    return (
+        "````{raw} html\n" + re.sub(r"((?:src|href)=\")(?=\w+\.(?:js|css)\")", r"\1_static/", styles + body) + "\n````"
+    )
 
 
 def save_figures(_: object, block_vars: Mapping[str, Any], gallery_conf: Mapping[str, Any]) -> str:
     """Save the figures that a block of an example has made: effdeg's figures are not those of pyplot."""
     from sphinx_gallery.scrapers import figure_rst
 
-    found, paths = block_vars["example_globals"], []
-    saved = found.setdefault("_saved_figures", [])
-    for value in list(found.values()):
-        if isinstance(value, Figure) and not any(value is each for each in saved):
+    names, paths = block_vars["example_globals"], []
+    saved = names.setdefault("_saved_figures", [])
+    for value in list(names.values()):
+        if isinstance(value, Figure) and not any(value is figure for figure in saved):
             saved.append(value)
             paths.append(next(block_vars["image_path_iterator"]))
             value.savefig(paths[-1], dpi=200)
-    return figure_rst(paths, gallery_conf["src_dir"], found["ALT"]) if paths else ""
+    return figure_rst(paths, gallery_conf["src_dir"], names["ALT"]) if paths else ""
 
 
 def reset_random_state(gallery_conf: Mapping[str, Any], example: str) -> None:  # noqa: ARG001

@@ -203,7 +203,7 @@
       this.path.style.setProperty("--at", at);
       this.image.querySelectorAll("rect").forEach((cell, i) => cell.setAttribute("fill-opacity", mixed[i].toFixed(3)));
       this.drawMarker(outputs);
-      const place = `α = ${at.toFixed(2)}`;
+      const place = `${Math.round(100 * at)}% of the way`;
       this.reading.replaceChildren(`${place}: the network says `, html("b", {}, `${best}`), ` with ${share}`);
       this.slider.value = 100 * at;
       this.slider.setAttribute("aria-valuetext", `${place}: ${best} with ${share}`);

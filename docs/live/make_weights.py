@@ -9,7 +9,7 @@ chosen for a clear picture, with the held-out digits in view; the picture shows 
 
 import base64
 import json
-from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +64,18 @@ def train(method: str, digits: Digits, steps: int = STEPS) -> nn.Sequential:
 def encode(model: nn.Sequential) -> list[dict[str, str]]:
     """Round each weight to one byte, in steps that each row of a matrix has to itself, and write all in base64."""
     layers = []
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            weight, bias = layer.weight.detach(), layer.bias.detach()
-            step = weight.abs().amax(1) / 127
-            whole = (weight / step[:, None]).round().to(torch.int8)
-            layers.append({"weight": _to_base64(whole), "step": _to_base64(step), "bias": _to_base64(bias)})
+    for layer in model[::2]:
+        weight, bias = layer.weight.detach(), layer.bias.detach()
+        step = weight.abs().amax(1) / 127
+        whole = (weight / step[:, None]).round().to(torch.int8)
+        layers.append({"weight": _to_base64(whole), "step": _to_base64(step), "bias": _to_base64(bias)})
     return layers
 
 
 def decode(layers: list[dict[str, str]]) -> nn.Sequential:
     """Return the network that the page computes with, in float64."""
     model = make_network().double()
-    for layer, stored in zip((each for each in model if isinstance(each, nn.Linear)), layers, strict=True):
+    for layer, stored in zip(model[::2], layers, strict=True):
         step = _from_base64(stored["step"], "<f4")
         whole = _from_base64(stored["weight"], "i1").view(layer.weight.shape)
         layer.weight.data = whole * step[:, None]
@@ -86,8 +85,7 @@ def decode(layers: list[dict[str, str]]) -> nn.Sequential:
 
 def read(file: Path = FILE) -> dict[str, Any]:
     """Read the file that this script wrote."""
-    found: dict[str, Any] = json.loads(file.read_text().removeprefix(PREFIX).removesuffix(SUFFIX))
-    return found
+    return json.loads(file.read_text().removeprefix(PREFIX).removesuffix(SUFFIX))
 
 
 def pixels(data: dict[str, Any]) -> Tensor:
@@ -123,23 +121,18 @@ def main() -> None:
         measured = effdeg.measure(model, digits.held_out.double(), paths=PATHS)
         print(f"{title}: effective degree {measured.value:.3f}")
         data["networks"].append({"name": name, "title": title, "mean": measured.value, "layers": layers})
-    data["start"] = min(_pairs(data), key=lambda pair: _distance_from_means(data, models, pair))
-    FILE.write_text(PREFIX + json.dumps(data, indent=1) + SUFFIX)
-
-
-def _pairs(data: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of digits of different classes."""
     labels = data["labels"]
-    for first in range(len(labels)):
-        yield from ((first, second) for second in range(first) if labels[first] != labels[second])
+    pairs = [pair for pair in combinations(range(len(labels)), 2) if labels[pair[0]] != labels[pair[1]]]
+    data["start"] = min((pair[::-1] for pair in pairs), key=lambda pair: _distance_from_means(data, models, pair))
+    FILE.write_text(PREFIX + json.dumps(data, indent=1) + SUFFIX)
 
 
 def _distance_from_means(data: dict[str, Any], models: dict[str, nn.Sequential], pair: tuple[int, int]) -> float:
     """Return how untypical a pair is: how far its effective degrees are, as factors, from the networks' means."""
-    ends = pixels(data)[list(pair)]
-    found = torch.tensor([path_degree(models[each["name"]], *ends) for each in data["networks"]])
-    means = torch.tensor([each["mean"] for each in data["networks"]])
-    return (found / means).log().abs().max().item()
+    digits = pixels(data)[list(pair)]
+    degrees = torch.tensor([path_degree(models[network["name"]], *digits) for network in data["networks"]])
+    means = torch.tensor([network["mean"] for network in data["networks"]])
+    return (degrees / means).log().abs().max().item()
 
 
 def _to_base64(numbers: Tensor) -> str:

@@ -7,16 +7,16 @@ EXPECTED = {
     "τ, ViT-Tinys": "not significant",
     "τ, fine-tuned DeiT-Tinys": "not significant",
     "τ, MLPs": "not significant",
-    "ViT-Tiny, 300 epochs": "no interval",
+    "ViT-Tiny, 300 epochs": "above zero",
     "ViT-Tiny, class token, 300 epochs": "no interval",
     "ResNet-9, equal time": "not significant",
     "ResNet-9, 250 labels": "above zero",
     "ResNet-9, 1,000 labels": "above zero",
     "ResNet-9, 4,000 labels": "not significant",
     "100 digits": "not significant",
-    "GLUE: RTE, MiniLM": "not significant",
-    "GLUE: MRPC, MiniLM": "below zero",
-    "GLUE: CoLA, MiniLM": "not significant",
+    "GLUE: RTE": "not significant",
+    "GLUE: MRPC": "below zero",
+    "GLUE: CoLA": "not significant",
     "GLUE: RTE, mpnet": "not significant",
     "PACS, photos": "below zero",
     "PACS, under shifts": "above zero",
@@ -52,4 +52,4 @@ def test_a_conclusion_is_that_of_the_interval(docs):
         "+4.7": "no interval",
     }
     for text, expected in texts.items():
-        assert findings.Finding("", "", lambda text=text: text, {}, "1").conclusion == expected
+        assert findings.Finding("", "", text, {}, 1).conclusion == expected

@@ -127,7 +127,7 @@ def test_the_page_says_what_the_network_does(page):
             with torch.no_grad():
                 share, digit = model(torch.lerp(first, second, alpha)).softmax(0).max(0)
             said = page.run("return document.querySelector('.live-reading').textContent")
-            assert said == f"α = {alpha:.2f}: the network says {digit} with {100 * share:.0f}%"
+            assert said == f"{100 * alpha:.0f}% of the way: the network says {digit} with {100 * share:.0f}%"
         shown = page.run("return document.querySelector('output').textContent")
         assert shown == f"{page.degrees()[name]:.2f}"
 

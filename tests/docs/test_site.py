@@ -105,39 +105,19 @@ def test_sections_of_other_files(docs):
     assert programs.count("{literalinclude}") == len(list((ROOT / "examples").glob("*.py")))
 
 
-def test_the_live_picture_is_embedded(docs, tmp_path, monkeypatch):
-    pages = docs("site_pages")
-    monkeypatch.setattr(pages, "LIVE", tmp_path / "live.html")
-    assert pages.fill_blocks("```{live}\n```").count("![") == 2  # a figure while there is none
-    pages.LIVE.write_text(
-        '<html><head><link rel="stylesheet" href="live.css"><style>body { margin: 0 }</style></head>'
-        '<body class="x"><div>picture</div><script src="live.js" defer></script></body></html>'
+def test_the_live_picture_is_embedded(docs):
+    html = docs("site_pages").fill_blocks("# Title\n```{live}\n```\n")
+    assert html.startswith(
+        '# Title\n````{raw} html\n<link rel="stylesheet" href="_static/live.css">\n<div class="effdeg-live">'
     )
-    found = pages.fill_blocks("# Title\n```{live}\n```\n")
-    assert found == (
-        '# Title\n````{raw} html\n<link rel="stylesheet" href="_static/live.css">'
-        '<div>picture</div><script src="_static/live.js" defer></script>\n````\n'
-    )
+    assert 'src="_static/live.js"' in html
+    assert "<body" not in html
 
 
 def test_bars_are_escaped_but_not_in_examples(docs):
     lines = ["Σ |c_k|, ``a | b``", "", ">>> 1 | 2", "3 | x", "", "|w|"]
     docs("site_pages").escape_bars(None, "function", "f", None, None, lines)
     assert lines == [r"Σ \|c_k\|, ``a | b``", "", ">>> 1 | 2", "3 | x", "", r"\|w\|"]
-
-
-def test_rooms_stand_above_what_they_import(docs):
-    rooms = docs("rooms")
-    imports = rooms.read_imports()
-    assert imports["functional"] == {"_utils"}
-    assert "plots" not in imports["measuring"]  # only late
-    assert "pools" in imports["cli"]  # late, as all that the command line imports
-    floors = rooms.place(rooms.reduce(imports))
-    level = {room: number for number, floor in enumerate(floors) for room in floor}
-    assert all(level[room] < level[each] for room, found in imports.items() for each in found)
-    assert rooms.reduce({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
-    drawn = rooms.draw()
-    assert all(f">{room}</text>" in drawn for room in imports)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -153,22 +133,16 @@ def test_an_example_has_a_title_and_a_text_for_its_figure(file):
     assert len(ast.literal_eval(names["ALT"])) > 40
 
 
-def test_there_are_examples_enough():
-    assert 8 <= len(EXAMPLES) <= 12
-
-
 def test_the_check_of_a_site(docs, tmp_path):
     find_problems = docs("check_site").find_problems
-    (tmp_path / "there.html").write_text('<p id="here"><img src="a.png" alt="A picture"></p>')
-    (tmp_path / "a.png").touch()
     page = tmp_path / "index.html"
     page.write_text(
-        '<a href="there.html#here">a</a> <a href="https://example.org">b</a> <link rel="canonical" href="https://x">'
+        '<a href="https://example.org">b</a> <link rel="canonical" href="https://x"> <img src="a.png" alt="A picture">'
     )
     assert find_problems(tmp_path) == []
     page.write_text(
-        '<script src="https://cdn.org/x.js"></script> <a href="there.html#gone">a</a> <a href="gone.html">b</a>'
-        '<img src="a.png"><img src="a.png" alt="a.png"><img src="a.png" alt="">'
+        '<script src="https://cdn.org/x.js"></script> <img src="a.png"><img src="b.png" alt="b.png">'
+        '<img src="c.png" alt="">'
     )
     (tmp_path / "a.css").write_text(
         "@import url(https://fonts.org/a.css); p { background: url('https://b.org/b.png') }"
@@ -176,9 +150,7 @@ def test_the_check_of_a_site(docs, tmp_path):
     assert find_problems(tmp_path) == [
         "index.html loads https://cdn.org/x.js",
         "index.html shows a.png without a text",
-        "index.html shows a.png without a text",
-        "index.html links to there.html#gone, which is not there",
-        "index.html links to gone.html, which is not there",
+        "index.html shows b.png without a text",
         "a.css loads @import url(https://fonts.org/a.css)",
         "a.css loads url('https://b.org/b.png'",
     ]

@@ -1,13 +1,10 @@
 """How tables and numbers of the pages are made from the records."""
 
-import ast
-import itertools
 import json
-import math
-import statistics
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from effdeg_lab import find_recipe
@@ -31,13 +28,17 @@ def test_numbers_have_three_digits_and_one_minus_sign(docs, text, shown):
 
 def test_a_table_shows_some_columns_of_what_was_run(docs):
     records = docs("records")
-    summary = json.loads((ROOT / "results/cifar10-contest/ed-0.jsonl").read_text().splitlines()[-1])["summary"]
-    head, _, *rows = records.cut("cifar10-contest", 1, "here", "seeds").splitlines()
-    assert head == "|  | here, % | seeds |"
+    file = ROOT / "results" / "cifar10-methods" / "ed-0.jsonl"
+    summary = json.loads(file.read_text().splitlines()[-1])["summary"]
+    recipe = "cifar10-methods@epochs=300"
+    head, _, *rows = records.cut(recipe, 1, "here").splitlines()
+    assert head == "|  | here, % |"
     assert [row.split(" | ")[0] for row in rows] == ["| Baseline", "| Mixup", "| ED"]  # the others were not run
-    assert rows[-1] == f"| ED | {100 * summary['test_accuracy']:.1f} | 1 |"
-    columns = {"a": ("cifar10-contest", 1, "here"), "b": ("cifar10-contest", 3, "ECE")}
-    assert records.merge(columns, rows=["ED", "SAM"]).splitlines()[2:] == [f"{rows[-1][:-3]}4.31 |", "| SAM | – | – |"]
+    assert rows[-1] == f"| ED | {100 * summary['test_accuracy']:.1f} |"
+    columns = {"a": (recipe, 1, "here"), "b": ("cifar10-methods", 1, "here")}
+    assert records.merge(columns, rows=["ED", "nothing"]).splitlines()[2:] == [f"{rows[-1]} 83.3 |"]
+    with pytest.raises(ValueError, match="no column 'gain'"):
+        records.cut(recipe, 1, "gain")
 
 
 def test_the_evidence_is_that_of_the_runs(docs):
@@ -46,32 +47,6 @@ def test_the_evidence_is_that_of_the_runs(docs):
         "**Evidence:** one seed, 36 epochs, NVIDIA H200. Differs from the recipe: epochs 36 (recipe: 300)"
     )
     assert "`effdeg-lab sweep cifar10-methods --data DIR`" in text
-
-
-def test_the_choice_among_five_is_that_of_all_sets_of_five_of_a_recipe(docs):
-    plain = [(0.5, 70), (2.0, 80), (3.0, 90), (1.0, 60), (4.0, 75), (0.7, 85)]
-    mixup = [(0.01 * place, 40 + place * (9 - place)) for place in range(9)]
-    models = [
-        {"value": value, "test_accuracy": test, "recipe": recipe}
-        for recipe, values in (("plain", plain), ("mixup", mixup))
-        for value, test in values
-    ]
-    for measure, choose in (("value", min), ("-value", max)):
-        sets = [itertools.combinations(values, 5) for values in (plain, mixup)]
-        means = [statistics.fmean(choose(each)[1] for each in inside) for inside in sets]
-        assert docs("tables").choose(models, measure) == pytest.approx((6 * means[0] + 9 * means[1]) / 15)
-    assert docs("tables").choose(models, "entropy_test") is None
-
-
-def test_the_bound_of_networks_is_the_published_one(docs):
-    """At one network: (1 + √(2 L ln 2)) Π‖Wᵢ‖ r/√n with three layers and 100 digits, times 2/γ."""
-    from effdeg.demo import load_digits
-    from effdeg.pools import read_table
-
-    table = read_table(ROOT / "results" / "pools" / "digits.csv")
-    norms = load_digits(per_class=10, seed=0).labeled.double().norm(dim=1)
-    complexity = (1 + math.sqrt(2 * 3 * math.log(2))) * table["frobenius_product"][0] * norms.norm().item() / 100
-    assert docs("tables").bound_networks()[0] == pytest.approx(2 / table["margin@50"][0] * complexity)
 
 
 def test_degree_and_gap_along_training(docs):
@@ -84,21 +59,17 @@ def test_degree_and_gap_along_training(docs):
 
 
 def test_what_recipes_of_imagenet_cost_is_what_was_estimated(docs):
-    tables = docs("tables")
-    for name, (plain, ed) in tables.estimate_hours().items():
-        expected = f"{plain:.1f} h per run on an H200, {ed:.1f} with ED, if decoding keeps up; with 16 cores "
-        assert find_recipe(f"imagenet-vit-{name}").cost.startswith(f"{expected}{tables.find_decoding_hours():.1f}.")
-
-
-def test_the_kernels_have_the_fastest_tiles(docs):
-    source = ROOT / "experiments" / "src" / "effdeg_lab" / "models" / "vit_kernels.py"
-    chosen = {
-        node.targets[0].id.lower(): ast.literal_eval(node.value)
-        for node in ast.parse(source.read_text()).body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
-    }
-    assert len(chosen) == 6
-    rows = [row for row in docs("records").read_cases()["kernel_tiles"]["rows"] if "error" not in row]
-    for name, tile in chosen.items():
-        timed = [row for row in rows if (row["kernel"], row["rows"]) == (name, 256 * 64)]
-        assert tile.items() <= min(timed, key=lambda row: row["microseconds"]).items(), name
+    cases = docs("records").read_cases()
+    rows = pd.DataFrame(cases["imagenet_throughput"]["rows"]).query("batch == 1024 and waited.isna()")
+    speeds = rows.set_index(["recipe", "method"])["images_per_second"]
+    decoding = {(row["decoder"], row["processes"]): row["images_per_second"] for row in cases["decoding_speed"]["rows"]}
+    for name in ("original", "strong"):
+        recipe = find_recipe(f"imagenet-vit-{name}")
+        hours = 1_281_167 * recipe.settings.to_dict()["epochs"] / 3600
+        plain, ed, decoded = (
+            hours / speed for speed in (speeds[name, "plain"], speeds[name, "ed"], decoding["pillow", 16])
+        )
+        expected = (
+            f"{plain:.1f} h per run on an H200, {ed:.1f} with ED, if decoding keeps up; with 16 cores {decoded:.1f}."
+        )
+        assert recipe.cost.startswith(expected)

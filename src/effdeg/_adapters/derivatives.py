@@ -35,7 +35,7 @@ def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None]
         return []
     scaled = _times(gradients, scales)
     # The squares of a large or tiny gradient, of which only the direction counts, could leave the range of float32.
-    scaled = _divide(scaled, power_of_two(get_total_norm(scaled, math.inf)))
+    scaled = _divide(scaled, power_of_two(get_total_norm([each for each in scaled if each.numel()], math.inf)))
     # A gradient of zero has no direction: the step is then zero, not NaN.
     norm = get_total_norm(scaled)
     return _divide(_times(scaled, scales), norm + torch.finfo(norm.dtype).tiny)
@@ -45,7 +45,7 @@ def _times(tensors: Sequence[Tensor], scales: Sequence[Tensor | None]) -> list[T
     return [each if scale is None else each * scale for each, scale in zip(tensors, scales, strict=True)]
 
 
-def _divide(tensors: Sequence[Tensor], by: Tensor) -> list[Tensor]:
+def _divide(tensors: list[Tensor], by: Tensor) -> list[Tensor]:
     if len({each.device for each in tensors}) > 1:
         return [each / by.to(each.device) for each in tensors]
     # All at once, as torch's optimizers do: one by one, small weights would cost a GPU mostly kernel launches.

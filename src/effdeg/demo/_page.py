@@ -84,4 +84,4 @@ def plot_penalty(outcome: Outcome, *, theme: str) -> Figure:
 
 
 def _colors(theme: Theme) -> dict[str, str]:
-    return dict(zip(METHODS, (theme.ink, theme.simple, theme.complex), strict=True))
+    return dict(zip(METHODS, (theme.ink, theme.complex, theme.simple), strict=True))  # ED is blue, as everywhere

@@ -80,18 +80,21 @@ def pair_colors() -> dict[str, str]:
 
 
 def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[str, Style]:
-    """Return the style of each method, the same in all figures; ``equal_time`` or else the second is blue.
+    """Return the style of each method, the same in all figures; ``equal_time``, ED or else the second is blue.
 
-    Methods that are ``gray`` leave the colors, of which there are nine, to the others.
+    Mixup is orange and CutMix green in every recipe. Methods that are ``gray`` leave the nine colors to the others.
     """
     from effdeg.plots import THEMES
 
     first, *others = [method.name for method in recipe.methods]
-    others.sort(key=lambda name: name != recipe.equal_time)
+    others.sort(key=lambda name: (name != recipe.equal_time, name != "ed"))
     looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
     grays = [Style(_GRAY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
     colored, grayed = [name for name in others if name not in gray], [name for name in others if name in gray]
-    return {first: Style(THEMES[theme].ink)} | dict(zip(colored, cycle(looks))) | dict(zip(grayed, cycle(grays)))
+    fixed = {name: look for name, look in zip(("mixup", "cutmix"), looks[1:3], strict=True) if name in colored[1:]}
+    free = (look for look in cycle(looks) if look not in fixed.values())
+    chosen = {name: fixed.get(name) or next(free) for name in colored}
+    return {first: Style(THEMES[theme].ink)} | chosen | dict(zip(grayed, cycle(grays)))
 
 
 def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:

@@ -197,11 +197,11 @@ RECIPES = (
             Method("cutmix", "CutMix", {"regularizer": "cutmix", "alpha": 1.0}),
             Method("regmixup", "RegMixup", {"regularizer": "regmixup", "alpha": 10.0, "ramp": 0.0, "epochs": 17}),
             Method("ed", "ED", ED),
-            Method("ed-self", "ED, own ends", {**ED, "anchor": "self", "weight": 2.0}),
+            Method("ed-self", "ED, self anchors", {**ED, "anchor": "self", "weight": 2.0}),
         ),
         departs=(
             "ResNet-9 in equal time: that of 30 plain epochs. Nothing is tuned, as there are no clean images to tune "
-            "on: mixup and CutMix have α = 1, RegMixup 10, and ED the paper's weight of 7, or 2 with own ends."
+            "on: mixup and CutMix have α = 1, RegMixup 10, and ED the paper's weight of 7, or 2 with self anchors."
         ),
         grid={"data": ("cifar10n-aggregate", "cifar10n-random1", "cifar10n-worst")},
     ),

@@ -271,8 +271,8 @@ RELATIVES = make_recipe(
         Method("ict", "ICT", {**SLOW_ICT, "weight": 10.0, "epochs": 14}, tune={"weight": (3.0, 10.0, 30.0)}),
         Method("ed", "ED", ED, tune=WEIGHTS),
         Method("ed-3", "ED, 3 nodes", {**THREE, "epochs": 21}, tune=WEIGHTS),
-        Method("ed-self", "ED, own ends", {**FREE, "anchor": "self"}, tune=SMALLER_WEIGHTS),
-        Method("ed-free", "ED without ends", {**FREE, "anchor": "none", "epochs": 12}, tune=SMALLER_WEIGHTS),
+        Method("ed-self", "ED, self anchors", {**FREE, "anchor": "self"}, tune=SMALLER_WEIGHTS),
+        Method("ed-free", "ED without anchors", {**FREE, "anchor": "none", "epochs": 12}, tune=SMALLER_WEIGHTS),
         # Half of the batch is replaced by points on as many paths: 2,925 steps of 256 examples and 256 points.
         Method("ed-swapped", "ED for half the batch", {**SWAPPED, "batch": 256, "epochs": 15}, tune=WEIGHTS),
         Method("mixup-ed", "Mixup, ED on its points", {**ON_POINTS, "loss_on": "points"}, tune=SMALLER_WEIGHTS),
@@ -296,7 +296,7 @@ CURVATURE: dict[str, Any] = {"regularizer": "ed", "degree_weights": "curvature",
 TEACHER: dict[str, Any] = {**UNLABELED, **CURVATURE, "teacher": 0.99, "epochs": 5}
 # A step has a forward pass for each of the two penalties: with half the paths, they cost 2.6 to 2.8 plain steps.
 TWO: dict[str, Any] = {**TEACHER, "pairs": 0.25, "epochs": 3}
-# 128 + 256 images and 256 copies, without a teacher: about as much as ED with own ends.
+# 128 + 256 images and 256 copies, without a teacher: about as much as ED with self anchors.
 COPIES: dict[str, Any] = {**UNLABELED, "epochs": 4}
 MEAN_TEACHER: dict[str, Any] = {**ICT, "regularizer": "consistency"}
 MEAN_TEACHER_ED: dict[str, Any] = {**TWO, "regularizer": "ed+consistency", "second_weight": 4.0}
@@ -310,7 +310,7 @@ SHORT = make_recipe(
     title="250, 1,000 and 4,000 labels, and the other images without",
     paper="not in the paper, which does not use unlabeled images",
     expects=(
-        "In small trials, ICT is best and ED with a teacher is close to it; ED with own ends is a point above the "
+        "In small trials, ICT is best and ED with a teacher is close to it; ED with self anchors is a point above the "
         "plain network, and ED with gradients through its ends collapses. On Fashion-MNIST, paths to changed "
         "copies are no better than the consistency of their ends, which is best together with ED between examples."
     ),
@@ -325,11 +325,11 @@ SHORT = make_recipe(
         Method("cutmix", "CutMix", CUTMIX, tune=ALPHAS),
         Method("ict", "ICT", ICT, tune=CONSISTENCY_WEIGHTS),
         Method("ed", "ED, labels only", {"regularizer": "ed", "weight": 7.0, "epochs": 12}, tune=WEIGHTS),
-        Method("ed-self", "ED, own ends", {**UNLABELED, **CURVATURE, "epochs": 4}, tune=WEIGHTS),
-        Method("ed-teacher", "ED, ends by a teacher", TEACHER, tune=WEIGHTS),
+        Method("ed-self", "ED, self anchors", {**UNLABELED, **CURVATURE, "epochs": 4}, tune=WEIGHTS),
+        Method("ed-teacher", "ED, teacher anchors", TEACHER, tune=WEIGHTS),
         Method("cutmix+ict", "CutMix and ICT", {**ICT, "regularizer": "cutmix+ict"}),
         Method("mixup+ict", "Mixup and ICT", {**ICT, "regularizer": "mixup+ict"}),
-        Method("mixup+ed-teacher", "Mixup and ED, ends by a teacher", {**TEACHER, "regularizer": "mixup+ed"}),
+        Method("mixup+ed-teacher", "Mixup and ED, teacher anchors", {**TEACHER, "regularizer": "mixup+ed"}),
         Method("ed-copies", "ED to copies", {**TEACHER, "regularizer": "ed-copies"}, tune=WEIGHTS),
         Method("ed-copies+ed", "ED to copies and between images", {**TWO, "regularizer": "ed-copies+ed"}, tune=WEIGHTS),
         Method("mean-teacher+ed", "Mean Teacher and ED", MEAN_TEACHER_ED, tune=WEIGHTS),

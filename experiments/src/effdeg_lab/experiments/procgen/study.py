@@ -222,7 +222,7 @@ def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
             Method("plain", "PPO"),
             Method("mixreg", "mixreg", {"mixreg": 0.2}),
             Method("ed", "ED", {"weight": 0.01}),
-            Method("ed-self", "ED, own ends", {"weight": 0.01, "anchor": "self"}),
+            Method("ed-self", "ED, self anchors", {"weight": 0.01, "anchor": "self"}),
             Method("mixreg-ed", "mixreg and ED", {"mixreg": 0.2, "weight": 0.01}),
         ),
         departs=(
@@ -232,7 +232,7 @@ def make_recipe(settings: PPO, *, game: str, expects: str) -> Recipe:
             "a trunk, as in cleanrl, and the penalty reaches it only through the actor's output; paths connect "
             "observations pixel by pixel; the degree is that of the action probabilities; it is penalized in every "
             "minibatch of every epoch; returns are raw, over the last 100 episodes during training and at least 500 "
-            "at the end. Networks run in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with own ends has the "
+            "at the end. Networks run in bfloat16 on a GPU. Mixreg has its authors' 0.2; ED with self anchors has the "
             "paper's λ for ED without."
         ),
     )

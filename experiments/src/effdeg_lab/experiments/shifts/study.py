@@ -339,7 +339,7 @@ def make_small_methods() -> tuple[Method, ...]:
         Method("random-head", "Plain, random head", {**lr, "start_from": "pretrained"}, tune=RATES),
         Method("mixup", "Mixup", {**lr, "regularizer": "mixup", "alpha": 1.0}, tune=RATES),
         Method("ed", "ED", {**lr, **ED}, tune=tuned),
-        Method("ed-self", "ED, own ends", {**lr, **ED, "anchor": "self"}, tune=tuned),
+        Method("ed-self", "ED, self anchors", {**lr, **ED, "anchor": "self"}, tune=tuned),
     )
 
 
