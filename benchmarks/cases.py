@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import comparisons, engine, imagenet, language, reinforcement, streaming, together, training
+from benchmarks import comparisons, engine, imagenet, language, load, reinforcement, streaming, together, training
 from benchmarks.timing import Record, device, interleaved, make_record
 from effdeg.functional import (
     basis_matrix,
@@ -184,6 +184,7 @@ ON_CPU: list[Case] = [
     *language.CASES,
     imagenet.imagenet_throughput,
     streaming.decoding_speed,
+    *load.CASES,
 ]
 ON_GPU: list[Case] = [
     measure_overhead,
