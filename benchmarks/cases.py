@@ -22,7 +22,7 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
-from effdeg.pools._observation import NODES
+from effdeg.pools._choice import NODES
 from effdeg_lab.models import ViT, make_model
 
 
