@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import torch
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.table import Table
 
 import effdeg
 from benchmarks.cases import ON_CPU, ON_GPU
-from benchmarks.timing import LOCK, device
+from benchmarks.timing import device
 from effdeg.io import write_json
 
 FOLDER = Path(__file__).parent.parent / "results" / "benchmarks"
@@ -27,8 +26,7 @@ def main() -> None:
     cases = {case.__name__: case for case in (ON_GPU if kind == "cuda" else ON_CPU)}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("case", nargs="*", help=f"on this machine ({kind}): {', '.join(cases)}; by default all")
-    some_of = ("engine_speedups", "imagenet_throughput", "ppo_parts")
-    text = f"of {', '.join(some_of)}; the rows of others are kept"
+    text = "of imagenet_throughput; the rows of others are kept"
     parser.add_argument("--variants", nargs="+", default=[], help=text)
     names, variants = (given := parser.parse_args()).case, given.variants
     if unknown := [name for name in names if name not in cases]:
@@ -36,14 +34,13 @@ def main() -> None:
     table = Table("what", "ratio", "aim", "how", title=f"on {_processor()}")
     for name in names or cases:
         Console(stderr=True).print(f"[dim]{name} …[/]")
-        some = variants if name in some_of else []
-        found = cases[name](some) if some else cases[name]()
+        found = cases[name](variants) if variants and name == "imagenet_throughput" else cases[name]()
         for record in found if isinstance(found, Iterator) else [found]:
-            _keep(name, record, join=bool(some) or record is not found)
+            _keep(name, record, join=record is not found)
             if "ratio" in record:
                 table.add_row(record["name"], f"{record['ratio']:.3g}", record["target"], record["detail"])
             for row in record.get("rows", []):
-                Console(width=150).print({key: value for key, value in row.items() if key != "kernel_times"})
+                Console(width=150).print(row)
     Console(width=150).print(table)
 
 
@@ -55,13 +52,12 @@ def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{'gpu' if device().type == 'cuda' else 'cpu'}.json"
     environment = _environment()
-    with filelock.FileLock(LOCK):  # cases that take long to compile may run in several processes
-        kept = json.loads(file.read_text()) if file.exists() else {}
-        cases = kept["cases"] if kept.get("environment") == environment else {}
-        if join and name in cases:
-            rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
-            record = record | {"rows": list(rows.values())}
-        write_json(file, {"environment": environment, "cases": {**cases, name: record}})
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    cases = kept["cases"] if kept.get("environment") == environment else {}
+    if join and name in cases:
+        rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
+        record = record | {"rows": list(rows.values())}
+    write_json(file, {"environment": environment, "cases": {**cases, name: record}})
 
 
 def _environment() -> dict[str, object]:

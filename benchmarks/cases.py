@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 import effdeg
-from benchmarks import (
-    attention,
-    comparisons,
-    engine,
-    imagenet,
-    kernels,
-    language,
-    reinforcement,
-    speedups,
-    streaming,
-    together,
-    training,
-)
+from benchmarks import comparisons, engine, imagenet, language, reinforcement, streaming, together, training
 from benchmarks.timing import Record, device, interleaved, make_record
 from effdeg.functional import (
     basis_matrix,
@@ -34,7 +22,7 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
-from effdeg.pools._observation import NODES
+from effdeg.pools._choice import NODES
 from effdeg_lab.models import ViT, make_model
 
 
@@ -187,27 +175,28 @@ Case = Callable[..., Record | Iterator[Record]]
 ON_CPU: list[Case] = [
     measure_overhead,
     pick_overhead,
+    training.step_costs,
     fitting_speed,
     projection_speed,
     memory_growth,
     conditioning,
     damping,
-    engine.engine_move,
     *language.CASES,
     imagenet.imagenet_throughput,
     streaming.decoding_speed,
 ]
-_GPU_CASES: tuple[Sequence[Case], ...] = (
-    training.CASES,
-    comparisons.CASES,
-    engine.CASES,
-    kernels.CASES,
-    language.CASES,
-    speedups.CASES,
-    [together.networks_at_once, imagenet.imagenet_throughput, streaming.decoding_speed, reinforcement.ppo_parts],
-    [attention.attention_kernels],
-)
 ON_GPU: list[Case] = [
-    *(measure_overhead, pick_overhead, projection_speed, memory_growth),
-    *(case for cases in _GPU_CASES for case in cases),
+    measure_overhead,
+    pick_overhead,
+    projection_speed,
+    memory_growth,
+    *training.CASES,
+    *comparisons.CASES,
+    engine.engine_speedups,
+    engine.fast_example,
+    *language.CASES,
+    together.networks_at_once,
+    imagenet.imagenet_throughput,
+    streaming.decoding_speed,
+    reinforcement.ppo_parts,
 ]

@@ -16,7 +16,6 @@ from effdeg_lab.models import ResNet18, ViT
 
 Data = tuple[Tensor, Tensor]
 MODELS: dict[str, Callable[[], nn.Module]] = {"ResNet-18": ResNet18, "ViT-Tiny": ViT}
-ALONG_PATHS = ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation")
 METHODS = ("plain", "mixup", "sam", "asam", "jacobian", "ed")
 # With as many unlabeled examples as labeled ones where these are named.
 RELATIVES = (
@@ -59,21 +58,6 @@ def proxy_costs() -> Record:
     }
 
 
-def shared_paths() -> Record:
-    """Everything along paths together, against the most expensive of it alone."""
-    return _shared("ViT-Tiny", ALONG_PATHS)
-
-
-def shared_paths_with_kinks() -> Record:
-    """The same with linear regions, which a ReLU network has."""
-    return _shared("ResNet-18", (*ALONG_PATHS, "linear_regions"))
-
-
-def shared_outputs() -> Record:
-    """Margins together, against the most expensive of them alone."""
-    return _shared("ResNet-18", ("margin@10", "margin@50"))
-
-
 def baseline_costs() -> Record:
     """Time the training step of every baseline, in units of a plain step."""
     rows = [row for kind in MODELS for row in _time_steps(kind, METHODS)]
@@ -105,15 +89,6 @@ def _time_steps(kind: str, names: Sequence[str]) -> list[Record]:
         {"method": name, "model": kind, "ratio": time / times[0], "milliseconds": 1e3 * time}
         for name, time in zip(names, times, strict=True)
     ]
-
-
-def _shared(kind: str, names: tuple[str, ...]) -> Record:
-    model, data, route = _study(kind)
-    runs = [lambda each=each: _evaluate(model, data, route, each) for each in ([*names], *([name] for name in names))]
-    together, *alone = interleaved(*runs, repeats=3)
-    detail = f"{kind}: {', '.join(names)}; {together:.2f} s and {max(alone):.2f} s"
-    name = "proxies that share passes / the most expensive of them"
-    return {"name": name, "ratio": together / max(alone), "target": "≤ 1.2", "detail": detail}
 
 
 def _cost(model: nn.Module, data: Data, route: proxies.RunOptions, names: list[str] | None) -> float:
@@ -208,9 +183,6 @@ def _batch() -> int:
 
 CASES = [
     proxy_costs,
-    shared_paths,
-    shared_paths_with_kinks,
-    shared_outputs,
     baseline_costs,
     relative_costs_resnet,
     relative_costs_vit,

@@ -1,39 +1,31 @@
 """How many images per second a step of ViT-S/16 on ImageNet trains on, plain and with the penalty, and its memory.
 
 Images are random ones on the device. Within the step they are cropped, flipped and, by the strong recipe, changed by
-RandAugment, as in training, but not decoded; ``decoding_speed`` measures that. Two cases train on images in files, from
-decoding to the step: on Tiny-ImageNet's, enlarged to 224 pixels, and on JPEGs as large as ImageNet's.
+RandAugment, as in training, but not decoded; ``decoding_speed`` measures that. One case trains on JPEGs as large as
+ImageNet's, from decoding to the step.
 """
 
 import gc
-import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import nn
 from torch.nn.functional import interpolate
 
-from benchmarks.engine import run_loop
+from benchmarks.engine import prepare_step, run_loop
 from benchmarks.streaming import draw_photos
 from benchmarks.timing import Record, device, interleaved
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.data import ImageSet, Labeled
-from effdeg_lab.data.image_files import find_imagenet
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network, make_task
 from effdeg_lab.engine.examples import DeviceExamples
-from effdeg_lab.engine.loop import tune_kernels
-from effdeg_lab.engine.step import Step
 from effdeg_lab.engine.streaming import make_examples
-from effdeg_lab.models import ViT
 
 STEPS, REPEATS, STREAMED_STEPS = 5, 5, 60
-TINY = "tiny-imagenet"
 
 
 class Case(NamedTuple):
@@ -41,17 +33,18 @@ class Case(NamedTuple):
 
     recipe: str  # original or strong
     batch: int  # of one GPU
-    captured: bool = True  # compiled and in one graph, as the lab trains; otherwise neither
-    source: str = "device"  # of the images; those of tiny-imagenet (in the data folder) and photos are in files
+    source: str = "device"  # of the images; photos are in files
 
 
 # The batch of the paper on one GPU, and on each of eight.
 CASES = {f"{recipe}-{batch}": Case(recipe, batch) for batch in (1024, 128) for recipe in ("strong", "original")}
-CASES |= {"strong-128-eager": Case("strong", 128, captured=False)}
-CASES |= {f"strong-1024-{source}": Case("strong", 1024, source=source) for source in (TINY, "photos")}
+CASES |= {"strong-1024-photos": Case("strong", 1024, source="photos")}
 # To try it on a CPU.
-TRIALS = {"strong-8": Case("strong", 8), "original-8": Case("original", 8)}
-TRIALS |= {f"strong-8-{source}": Case("strong", 8, source=source) for source in (TINY, "photos")}
+TRIALS = {
+    "strong-8": Case("strong", 8),
+    "original-8": Case("original", 8),
+    "strong-8-photos": Case("strong", 8, "photos"),
+}
 SMALL = {"model": "vit-mu16-mean-sincos", "dropout": 0.0}
 
 
@@ -61,26 +54,16 @@ def imagenet_throughput(variants: Collection[str] = ()) -> Iterator[Record]:
     Yields a record for each case, since one takes about a minute to compile.
 
     Args:
-        variants: The names of the cases to time, such as ``strong-1024``; by default all. Tiny-ImageNet's is left
-            out then if the folder ``EFFDEG_DATA`` does not have it.
+        variants: The names of the cases to time, such as ``strong-1024``; by default all.
     """
-    on_gpu = device().type == "cuda"
-    cases = CASES if on_gpu else TRIALS
+    cases = CASES if device().type == "cuda" else TRIALS
     if unknown := [name for name in variants if name not in cases]:
         raise ValueError(f"{', '.join(unknown)}: not a variant of imagenet_throughput, which has {', '.join(cases)}.")
-    chosen = {name: cases[name] for name in variants or cases}
-    if TINY in {case.source for case in chosen.values()}:
-        try:
-            _find_tiny_imagenet()
-        except FileNotFoundError:
-            if variants:
-                raise
-            chosen = {name: case for name, case in chosen.items() if case.source != TINY}
-    for name, case in chosen.items():
-        rows = [{"variant": name, **_measure(case, method)} for method in ("plain", "ed")]
+    for name in variants or cases:
+        rows = [{"variant": name, **_measure(cases[name], method)} for method in ("plain", "ed")]
         plain, ed = (row.get("milliseconds") for row in rows)
         # Steps on images in files may wait for these, which is not the penalty's share.
-        if plain and ed and case.source == "device":
+        if plain and ed and cases[name].source == "device":
             rows[1] |= {"ratio": ed / plain, "share": 1 - plain / ed}
         yield {"name": "images per second of ViT-S/16 on ImageNet", "rows": rows}
 
@@ -89,16 +72,15 @@ def _measure(case: Case, method: str) -> Record:
     """Return the speed and the memory of a step, or why there is none: it may not fit."""
     on_gpu, recipe = device().type == "cuda", find_recipe(f"imagenet-vit-{case.recipe}")
     # The images of the benchmark have the right size already, and there are too few for the warm-up.
-    changes = {"pixels": None, "warm_up_steps": None, "batch": case.batch, "epochs": 1, "compile": case.captured}
+    changes = {"pixels": None, "warm_up_steps": None, "batch": case.batch, "epochs": 1}
     settings = recipe.resolve(recipe.method(method), changes | ({} if on_gpu else SMALL))
     assert isinstance(settings, Training)
     row: Record = {"method": method, **case._asdict()}
     pixels = 224 if on_gpu else 32
     try:
-        if case.source == "device":
-            row |= _time(settings, pixels, captured=case.captured)
-        else:
-            row |= _stream(settings, pixels, case.source)
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        row |= (_time if case.source == "device" else _stream)(settings, pixels)
     except torch.OutOfMemoryError as error:
         row["error"] = f"out of memory: {str(error).splitlines()[0]}"
     finally:
@@ -107,50 +89,19 @@ def _measure(case: Case, method: str) -> Record:
     return row
 
 
-def _time(settings: Training, pixels: int, *, captured: bool) -> Record:
-    on_gpu = device().type == "cuda"
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
+def _time(settings: Training, pixels: int) -> Record:
     examples = _make_examples(settings, pixels)
-    model = make_network(settings, examples, device()).train()
-    step = Step(make_task(settings, examples, model), size=settings.batch)
-    penalized = settings.regularizer != "plain"
-    run = partial(step._run, penalized, None)
-
-    def train() -> None:
-        for _ in range(STEPS):
-            run()
-
-    assert isinstance(model, ViT)
-    with tune_kernels(device(), tokens=model.tokens):
-        if captured:
-            step.compile(penalized=penalized)
-            step.capture(penalized=penalized)
-            given = torch.arange(settings.batch, device=device())
-            run = partial(step, given, rate=settings.lr, weight=float(settings.weight or 0.0))
-        (seconds,) = interleaved(train, repeats=REPEATS)
-        step.close()
-    return _describe(model, settings, pixels, seconds / STEPS)
+    with prepare_step(settings, examples) as step:
+        (seconds,) = interleaved(lambda: [step() for _ in range(STEPS)], repeats=REPEATS)
+    return _describe(settings, pixels, seconds / STEPS)
 
 
-def _find_tiny_imagenet() -> Callable[[], ImageSet]:
-    """Find the files of Tiny-ImageNet, or raise."""
-    if not (folder := os.environ.get("EFFDEG_DATA")):
-        raise FileNotFoundError("tiny-imagenet is needed: set EFFDEG_DATA to the folder that holds it.")
-    return find_imagenet(Path(folder) / TINY)
-
-
-def _stream(settings: Training, pixels: int, source: str) -> Record:
+def _stream(settings: Training, pixels: int) -> Record:
     """Train on images in files; return also the share of time that the GPU waited for them."""
     count = STREAMED_STEPS * settings.batch
-    if device().type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
-        if source == "photos":
-            photos = draw_photos(Path(folder), count)
-            data = ImageSet(photos, photos[:2], 1000, (0.5,) * 3, (0.5,) * 3)
-        else:
-            data = _find_tiny_imagenet()()
+        photos = draw_photos(Path(folder), count)
+        data = ImageSet(photos, photos[:2], 1000, (0.5,) * 3, (0.5,) * 3)
         settings = settings.change({"pixels": pixels, "limit": count})
         examples = make_examples(data, settings, device())
         model = make_network(settings, examples, device()).train()
@@ -160,14 +111,13 @@ def _stream(settings: Training, pixels: int, source: str) -> Record:
         # An evaluation would decode all images again.
         loop = run_loop(replace(make_task(settings, examples, model), evaluate=lambda *_: {}), settings)
     waited = loop.measure_speed()["waited"]
-    return _describe(model, settings, pixels, loop.seconds / STREAMED_STEPS) | {"waited": waited}
+    return _describe(settings, pixels, loop.seconds / STREAMED_STEPS) | {"waited": waited}
 
 
-def _describe(model: nn.Module, settings: Training, pixels: int, seconds: float) -> Record:
+def _describe(settings: Training, pixels: int, seconds: float) -> Record:
     """Return what was measured of a step, given its time."""
     return {
         "model": settings.model,
-        "parameters": sum(each.numel() for each in model.parameters()),
         "pixels": pixels,
         "milliseconds": 1e3 * seconds,
         "images_per_second": settings.batch / seconds,

@@ -1,18 +1,14 @@
 """Times taken side by side, so that a busy machine slows both."""
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 Record = dict[str, Any]
 """What a case found."""
-LOCK = Path(tempfile.gettempdir()) / "effdeg-benchmarks.lock"
-"""A file to lock while something is timed or saved and other processes compile."""
 
 
 def interleaved(*runs: Callable[[], object], repeats: int) -> list[float]:

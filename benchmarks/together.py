@@ -1,10 +1,9 @@
 """Several networks on one GPU: one after another, on streams of their own, or stacked under ``torch.func.vmap``."""
 
 import gc
-import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +16,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.stacked import StackedStep
 from effdeg_lab.engine.step import Step
 
-Run = Callable[[], object]
-SECONDS = 30.0
-"""What does not begin within this time is left out."""
 REPEATS = 3
 
 
@@ -29,7 +25,7 @@ class Networks:
 
     name: str
     settings: Training
-    counts: tuple[int, ...]
+    count: int
     features: bool = False  # 64 features, as of digits, instead of images
     steps: int = 3  # that are timed together
 
@@ -37,62 +33,46 @@ class Networks:
 _MLP = Training(data="mnist", model="mlp", augment="none", precision="float32", compile=False)
 _LARGE = Training(compile=False)
 CASES = (
-    Networks("MLP, MNIST, batch 256", _MLP, (1, 4, 16), steps=50),
-    Networks("MLP, digits, batch 50", replace(_MLP, batch=50), (1, 4, 16), features=True, steps=50),
-    Networks("MLP with ED, MNIST, batch 256", replace(_MLP, regularizer="ed"), (1, 4, 16), steps=20),
-    Networks("ResNet-18, batch 256, not compiled", replace(_LARGE, model="resnet18"), (1, 2)),
-    Networks("ViT-Tiny, batch 256, not compiled", _LARGE, (1, 2)),
+    Networks("MLP, MNIST, batch 256", _MLP, 16, steps=50),
+    Networks("MLP, digits, batch 50", replace(_MLP, batch=50), 16, features=True, steps=50),
+    Networks("ResNet-18, batch 256, not compiled", replace(_LARGE, model="resnet18"), 2),
+    Networks("ViT-Tiny, batch 256, not compiled", _LARGE, 2),
 )
 
 
 def networks_at_once() -> Record:
     """Time a step of several networks in microseconds per network: in turns, on streams, and stacked."""
-    started, rows = time.perf_counter(), list[Record]()
-    for case in CASES:
-        alone: list[Step] = []
-        for count in case.counts:
-            if time.perf_counter() - started > SECONDS:
-                rows.append({"network": case.name, "networks": count, "why": f"left out after {SECONDS:g} s"})
-            else:
-                rows.append(_time(case, count, alone))
-        for step in alone:
-            step.close()
-        _free()
-    return {"name": "microseconds per network and step", "detail": "captured in CUDA graphs, warm", "rows": rows}
+    detail = "captured in CUDA graphs, warm"
+    return {"name": "microseconds per network and step", "detail": detail, "rows": list(map(_time, CASES))}
 
 
-def _time(case: Networks, count: int, alone: list[Step]) -> Record:
-    """Time the ways to train ``count`` networks; if one fails, the others go on. ``alone`` keeps steps for later."""
-    row: Record = {"network": case.name, "networks": count}
-    runs: dict[str, Run] = {}
-    stack: StackedStep | None = None
-    try:
-        alone += [_make_step(case, seed) for seed in range(len(alone), count)]
-        runs["one after another"] = _in_turns(case, alone[:count], streams=False)
-    except Exception as error:  # of CUDA, of the compiler, for lack of memory
-        row["why"] = _describe(error)
-    try:
-        stack = _make_stack(case, count)
-        runs["stacked"] = _stacked(case, stack, count)
-    except Exception as error:
-        row["why, stacked"] = _describe(error)
-    if device().type == "cuda" and count > 1 and "why" not in row:
-        runs["streams"] = _in_turns(case, alone[:count], streams=True)
-    for name, run in runs.items():
+def _time(case: Networks) -> Record:
+    """Time the ways to train networks; if one fails, for lack of memory for example, the others go on."""
+    row: Record = {"network": case.name, "networks": case.count}
+    ways: dict[str, Callable[[Networks], Callable[[], None]]] = {
+        "one after another": partial(_in_turns, streams=False),
+        "stacked": _stacked,
+    }
+    if device().type == "cuda":
+        ways["streams"] = partial(_in_turns, streams=True)
+    for name, make in ways.items():
         try:
-            (seconds,) = interleaved(run, repeats=REPEATS)
-            row[name] = round(1e6 * seconds / (case.steps * count), 1)
-            print(json.dumps(row), flush=True)
+            (seconds,) = interleaved(make(case), repeats=REPEATS)
+            row[name] = round(1e6 * seconds / (case.steps * case.count), 1)
         except Exception as error:
-            row[f"why, {name}"] = _describe(error)
-    if stack is not None:
-        stack.close()
-    del runs, stack
-    _free()
+            row[f"why, {name}"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]
+        gc.collect()
+        if device().type == "cuda":
+            torch.cuda.empty_cache()
+            torch._dynamo.reset()
     return row
 
 
-def _in_turns(case: Networks, steps: list[Step], *, streams: bool) -> Run:
+def _in_turns(case: Networks, *, streams: bool) -> Callable[[], None]:
+    steps = [Step(_make_task(case, seed), size=case.settings.batch) for seed in range(case.count)]
+    for step in steps:
+        step.compile(penalized=False)
+        step.capture(penalized=False)
     indices = torch.arange(case.settings.batch, device=device())
     own = [torch.cuda.Stream() if streams else None for _ in steps]  # type: ignore[no-untyped-call]
 
@@ -100,34 +80,23 @@ def _in_turns(case: Networks, steps: list[Step], *, streams: bool) -> Run:
         for _ in range(case.steps):
             for step, stream in zip(steps, own, strict=True):
                 with torch.cuda.stream(stream):
-                    step(indices, rate=1e-3, weight=_get_weight(case))
+                    step(indices, rate=1e-3, weight=0.0)
 
     return run
 
 
-def _stacked(case: Networks, stack: StackedStep, count: int) -> Run:
-    indices = torch.arange(case.settings.batch, device=device()).repeat(count, 1)
-    rates, weights = (torch.full((count,), value, device=device()) for value in (1e-3, _get_weight(case)))
+def _stacked(case: Networks) -> Callable[[], None]:
+    stack = StackedStep([_make_task(case, seed) for seed in range(case.count)], ["all"] * case.count)
+    stack.compile(penalized=False)
+    stack.capture(penalized=False)
+    indices = torch.arange(case.settings.batch, device=device()).repeat(case.count, 1)
+    rates, weights = (torch.full((case.count,), value, device=device()) for value in (1e-3, 0.0))
 
     def run() -> None:
         for _ in range(case.steps):
-            stack(indices, rates, weights, penalized=_get_weight(case) > 0)
+            stack(indices, rates, weights, penalized=False)
 
     return run
-
-
-def _make_step(case: Networks, seed: int) -> Step:
-    step = Step(_make_task(case, seed), size=case.settings.batch)
-    step.compile(penalized=_get_weight(case) > 0)
-    step.capture(penalized=_get_weight(case) > 0)
-    return step
-
-
-def _make_stack(case: Networks, count: int) -> StackedStep:
-    stack = StackedStep([_make_task(case, seed) for seed in range(count)], ["all"] * count)
-    stack.compile(penalized=_get_weight(case) > 0)
-    stack.capture(penalized=_get_weight(case) > 0)
-    return stack
 
 
 def _make_task(case: Networks, seed: int) -> Any:
@@ -142,18 +111,3 @@ def _make_task(case: Networks, seed: int) -> Any:
     data = Labeled(inputs, labels, inputs[:10], labels[:10], 10, (0.5,) * shape[0], (0.25,) * shape[0])
     examples = DeviceExamples(data, settings, device())
     return make_task(settings, examples, make_network(settings, examples, device()).train())
-
-
-def _get_weight(case: Networks) -> float:
-    return 7.0 if case.settings.regularizer == "ed" else 0.0
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]
-
-
-def _free() -> None:
-    gc.collect()
-    if device().type == "cuda":
-        torch.cuda.empty_cache()
-        torch._dynamo.reset()

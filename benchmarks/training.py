@@ -1,17 +1,84 @@
-"""What the penalty adds to a training step: ratios within one run, on a GPU."""
+"""What the penalty adds to a training step: ratios within one run."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
 
 from benchmarks.steps import Loss, ordinary_step, penalty_loss, plain_loss
 from benchmarks.timing import Record, interleaved, make_record
-from effdeg import Penalty
+from effdeg import Penalty, baselines
 from effdeg_lab.engine.step import CapturedStep
-from effdeg_lab.models import ViT
+from effdeg_lab.models import ViT, make_model
 
 REPLAYS = 20
+
+
+def step_costs() -> Record:
+    """Time a step with the penalty, and with what else one might use, in plain steps: eager, for a CPU.
+
+    A plain step on as many examples as there are examples and points shows the penalty's own arithmetic.
+    """
+    made = baselines.method("ed")
+    assert isinstance(made.penalty, Penalty)
+    methods = {
+        "plain": baselines.method("plain"),
+        "plain, twice the examples": baselines.method("plain"),
+        "ed": made,
+        "ed, path by path": replace(made, penalty=Naive(made.penalty)),
+        "rdrop": baselines.method("rdrop"),
+        "sam": baselines.method("sam"),
+    }
+    steps = [_make_eager_step(method, 128 if "twice" in name else 64) for name, method in methods.items()]
+    times = interleaved(*steps, repeats=5)
+    rows = [
+        {"method": name, "ratio": time / times[0], "milliseconds": 1e3 * time}
+        for name, time in zip(methods, times, strict=True)
+    ]
+    return {
+        "name": "step / plain step",
+        "detail": "ViT of width 64 and depth 4, batch of 64; AdamW, eager",
+        "rows": rows,
+    }
+
+
+class Naive(nn.Module):
+    """The penalty as one would write it down: a second forward pass, and a least-squares fit for each path."""
+
+    def __init__(self, penalty: Penalty) -> None:
+        super().__init__()
+        self.penalty = penalty
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the batch, and the mean degree of the paths."""
+        points = self.penalty.points(x, y)
+        inner = model(points.inputs).softmax(1).unflatten(0, (len(points.pairs), -1))
+        soft = one_hot(y, inner.shape[-1]).to(inner.dtype)
+        degrees, orders = [], torch.arange(inner.shape[1] + 2.0)
+        for pair, alpha, values in zip(points.pairs, points.alpha, inner, strict=True):
+            along = torch.cat([soft[pair[1:]], values, soft[pair[:1]]])
+            basis = torch.cos(orders * torch.arccos((2 * alpha.to(inner) - 1).clamp(-1, 1))[:, None])
+            coefficients = torch.linalg.lstsq(basis, along).solution
+            degrees.append((orders @ coefficients.abs()).mean())
+        return model(x), torch.stack(degrees).mean()
+
+
+def _make_eager_step(method: baselines.Method, batch: int) -> Callable[[], object]:
+    torch.manual_seed(0)
+    model = make_model("vit-64x4-4", shape=(3, 32, 32), classes=10, dropout=0.1).train()
+    x, y = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    optimizer = method.optimizer(model, torch.optim.AdamW, lr=1e-3)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = method.loss(model, *method.batch(x, y), cross_entropy)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    return lambda: optimizer.step(closure)  # type: ignore[arg-type]
 
 
 def step_over_plain() -> Record:
@@ -43,32 +110,6 @@ def many_classes() -> Record:
     ours, alone = interleaved(*steps, repeats=REPLAYS)
     detail = f"ViT-S/16, 224 px, 1,000 classes to 3 components, 512 pairs of 512; {_ms(ours)} and {_ms(alone)}"
     return make_record("step with penalty / plain step of the same size, PCA", ours / alone, "≤ 1.01", detail)
-
-
-def joined_forward() -> Record:
-    """Eager: two forward passes, of the batch and of the points, against the joined one."""
-    model, x, y = _made(ViT(), 256)
-    penalty = Penalty.efficient()
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def finish(loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def joined() -> None:
-        finish(penalty_loss(model, penalty, torch.tensor(7.0, device="cuda"))(x, y))
-
-    def apart() -> None:
-        with torch.autocast("cuda", torch.bfloat16):
-            points = penalty.points(x, y)
-            loss = nn.functional.cross_entropy(model(x), y)
-            finish(loss + 7.0 * penalty.degree(model(points.inputs), points))
-
-    two, one = interleaved(apart, joined, repeats=REPLAYS)
-    return make_record(
-        "two forwards / joined forward, eager", two / one, "≥ 1.3", f"ViT-Tiny, whole steps; {_ms(two)} and {_ms(one)}"
-    )
 
 
 def step_memory() -> Record:
@@ -124,6 +165,5 @@ CASES = [
     step_over_plain,
     step_over_same_size,
     many_classes,
-    joined_forward,
     step_memory,
 ]

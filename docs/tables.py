@@ -357,7 +357,6 @@ TABLES: dict[str, Callable[[], str]] = {
     }),
     "cifar10-sensitivity": partial(cut, "cifar10-sensitivity", 1, "here, %", "ED"),
     "cifar10-learning-rate": partial(cut, "cifar10-learning-rate", 1, "here"),
-    "cifar10-fused": partial(cut, "cifar10-fused", 1, "here, %", "ED"),
     "digits-methods": partial(
         cut,
         *("digits-methods", 1, "here, %", "against Baseline", "ED"),

@@ -20,7 +20,7 @@ from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
 from effdeg.measuring import Measurement, Trace
 from effdeg.pools import Choice, Comparison, Ranking
-from effdeg.pools._reading import Array
+from effdeg.pools._ranked import Array
 
 try:
     import matplotlib as mpl

@@ -5,40 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from torch import nn
 
-from effdeg._utils.threads import SharedContext, hold, in_this_thread
-
-
-def test_one_thread_at_a_time_holds_an_object_and_others_are_free():
-    one, other, third = nn.Identity(), nn.Identity(), nn.Identity()
-    held = threading.Event()
-
-    def take(*objects):
-        with hold(objects):
-            held.set()
-
-    with ThreadPoolExecutor(2) as threads:
-        with hold([one, other]), hold([one]):
-            waiting = threads.submit(take, other)
-            assert not held.wait(0.1)
-            threads.submit(take, third).result(timeout=30)
-        waiting.result(timeout=30)
-
-
-def test_two_threads_do_not_wait_for_each_other():
-    objects = [nn.Identity() for _ in range(4)]
-
-    def take(order):
-        taken = 0
-        for _ in range(200):
-            with hold(order):
-                taken += 1
-        return taken
-
-    with ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(take, order) for order in (objects, objects[::-1])]
-        assert [each.result(timeout=60) for each in waiting] == [200, 200]
+from effdeg._utils.threads import SharedContext, in_this_thread
 
 
 def test_the_first_thread_enters_a_shared_context_and_the_last_one_leaves_it():

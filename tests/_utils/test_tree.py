@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from effdeg._utils.tree import concatenate, entry, map_tensors, named_leaves, named_map, take, tensors, tree_map
+from effdeg._utils.tree import concatenate, entry, map_tensors, named_leaves, named_map, take, tensors
 
 
 class Pair(NamedTuple):
@@ -57,10 +57,6 @@ def test_leaves_have_the_names_that_lead_to_them():
     assert named_map(lambda name, leaf: name, 3) == ""
     assert entry("inputs", "mask") == "inputs ('mask')"
     assert entry("inputs", "") == "inputs"
-
-
-def test_corresponding_leaves_of_several_trees():
-    assert tree_map(lambda a, b: a + b, {"x": (1, 2)}, {"x": (10, 20)}) == {"x": (11, 22)}
 
 
 def test_rows_are_taken_and_joined():

@@ -292,12 +292,12 @@ def test_penalties_of_a_whole_run_are_not_kept(tmp_path):
         return [name for name, value in lists.items() if any(isinstance(entry, torch.Tensor) for entry in value)]
 
     torch.manual_seed(7)
-    once = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, weight=0.0)
+    once = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=3, weight=0.0)
     torch.manual_seed(7)
-    seldom = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, weight=0.0, logging_steps=6)
-    each = [entry["effective_degree_penalty"] for entry in once.state.log_history[:6]]
-    assert seldom.state.log_history[0]["effective_degree_penalty"] == pytest.approx(sum(each) / 6, rel=1e-4)
-    never = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=6, logging_strategy="no")
+    seldom = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=3, weight=0.0, logging_steps=3)
+    each = [entry["effective_degree_penalty"] for entry in once.state.log_history[:3]]
+    assert seldom.state.log_history[0]["effective_degree_penalty"] == pytest.approx(sum(each) / 3, rel=1e-4)
+    never = train(bert(), tokens(labels=LABELS), Penalty(**FIXED), tmp_path, steps=3, logging_strategy="no")
     assert kept(never) == []
 
 

@@ -1,5 +1,4 @@
 import dataclasses
-import errno
 import json
 import math
 import re
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from scipy import stats
 from torch import nn
 
 import effdeg
@@ -92,29 +90,6 @@ def test_it_is_frozen_and_readable(measured):
     assert repr(measured).startswith("Measurement(value=")
 
 
-def test_the_interval_is_students(measured):
-    low, high = measured.interval(0.9)
-    expected = stats.t.interval(0.9, 49, loc=measured.value, scale=measured.stderr)
-    assert (low, high) == pytest.approx(expected, rel=1e-6)
-    assert measured.stderr == pytest.approx(float(stats.sem(measured.per_path.numpy())))
-    assert measured.interval(normalized=True)[0] < measured.normalized < measured.interval(normalized=True)[1]
-
-
-@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
-def test_a_save_that_fails_leaves_the_old_file(measured, tmp_path, suffix, monkeypatch):
-    file = measured.save(tmp_path / f"m{suffix}")
-    before = file.read_bytes()
-
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        effdeg.measure(mlp(), X, paths=200, nodes=12, degree=6).save(file)
-    assert file.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == [file.name]
-
-
 def test_what_the_command_line_adds_is_kept_and_shown(measured, tmp_path):
     told = {"data": "x.npy", "weights": "w.pt", "weights_sha256": "ab", "preprocessing": "bytes scaled to [0, 1]"}
     settings = dataclasses.replace(measured.settings, **told)
@@ -124,11 +99,10 @@ def test_what_the_command_line_adds_is_kept_and_shown(measured, tmp_path):
     assert not settings.differences(measured.settings)
 
 
-@pytest.mark.parametrize("constant", [1.0, 0.3, -7.0])
 @pytest.mark.parametrize("output", ["identity", "softmax"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_constant_is_called_constant(constant, output, dtype):
-    measured = effdeg.measure(lambda x: x.new_full((len(x), 3), constant), X.to(dtype), paths=20, output=output)
+def test_a_constant_is_called_constant(output, dtype):
+    measured = effdeg.measure(lambda x: x.new_full((len(x), 3), -0.3), X.to(dtype), paths=20, output=output)
     assert measured.value < 1e-9
     assert measured.warnings() == ["note: the outputs are constant along the paths, up to rounding."]
 
@@ -189,14 +163,6 @@ def test_paths_between_few_examples_are_told(examples):
     )
 
 
-def test_half_precision_is_told():
-    model = mlp()
-    for precision in (torch.float16, torch.bfloat16):
-        half, full = (effdeg.measure(model.to(precision), X, dtype=dtype, paths=20) for dtype in (None, torch.float32))
-        assert half.warnings()[0].startswith(f"note: the model runs in {str(precision)[6:]}, whose rounding counts")
-        assert not any("rounding counts" in note for note in full.warnings())
-
-
 def test_half_precision_is_told_where_the_outputs_do_not_show_it():
     model = mlp()
 
@@ -226,13 +192,6 @@ def test_what_lies_in_the_upper_half_of_the_degrees_is_told():
     # Odd degrees: of 1, 2 and 3 the upper half is 2 and 3.
     assert dataclasses.replace(measured, spectrum=torch.ones(4, dtype=torch.float64)).upper_half == pytest.approx(5 / 6)
     assert dataclasses.replace(measured, spectrum=torch.zeros(5)).upper_half == 0.0
-
-
-def test_a_straight_line_has_nothing_in_the_upper_half():
-    line = torch.nn.Linear(6, 2).double()
-    measured = effdeg.measure(line, X.double(), paths=5, nodes=12, degree=6, output="identity")
-    assert measured.upper_half < 1e-9
-    assert measured.warnings() == []
 
 
 @pytest.mark.parametrize("above", [True, False])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import effdeg
 from tests.models import mlp
@@ -142,24 +142,6 @@ def test_proxies_are_those_of_each_model_alone():
     assert found.rows()[0][4:] == names
 
 
-class Targeted(Scaled):
-    """A model with an optional second input, which changes its outputs."""
-
-    def forward(self, x, t=None):
-        return super().forward(x) * (1 if t is None else 1 + t.view(-1, 1))
-
-
-@pytest.mark.parametrize("make", [lambda: mlp(seed=1), lambda: Targeted(3.0)], ids=["sequential", "optional input"])
-def test_labels_are_not_passed_to_the_model(make):
-    labels, models = torch.arange(30) % 4, {"a": make(), "b": mlp()}
-    pairs = TensorDataset(X, labels)
-    expected = effdeg.proxies.confidence(models["a"], X).value
-    for data in (X, pairs, DataLoader(pairs, batch_size=7), [(x, int(y)) for x, y in pairs]):
-        assert effdeg.proxies.confidence(models["a"], data).value == expected
-        found = effdeg.compare(models, data, proxies=["confidence"], **FAST)
-        assert found.proxies["a"]["confidence"].value == expected
-
-
 def test_a_tuple_holds_arguments_for_proxies_too():
     models = {"a": lambda x, y: x + y, "b": lambda x, y: x - y}
     found = effdeg.compare(models, (X, X.flip(0)), proxies="confidence", **FAST)
@@ -238,18 +220,6 @@ def test_full_and_double_precision_and_numbers_of_either_shape_can_be_compared()
     assert found.differences()[0].value == pytest.approx(0, abs=1e-6)
     numbers = {"()": lambda x: x[:, 0], "(1,)": lambda x: x[:, :1]}
     assert effdeg.compare(numbers, X, output="identity", **FAST).differences()[0].value == 0
-
-
-def test_one_precision_can_be_asked_for():
-    models = {"full": mlp(), "half": mlp(seed=1).to(torch.bfloat16)}
-    assert effdeg.compare(models, X, dtype=torch.float32, **FAST).measurements["half"].settings.dtype == "float32"
-
-
-def test_precision_lost_by_autocast_is_recorded():
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = effdeg.measure(mlp(), X, **FAST)
-    with pytest.raises(ValueError, match="precision: bfloat16 and float32"):
-        effdeg.compare({"inside": inside, "outside": effdeg.measure(mlp(), X, **FAST)})
 
 
 @pytest.mark.parametrize(

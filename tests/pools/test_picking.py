@@ -311,14 +311,14 @@ def test_what_was_observed_is_kept(models, tmp_path, monkeypatch):
     first = effdeg.pick(models, X, **settings)
     assert len([*(tmp_path / "kept").iterdir()]) == 4
     observed = []
-    original = effdeg.pools._observation.Observer._observe
+    original = effdeg.pools._choice.Observer._observe
 
     def observe(self, model, update):
         if len(self.indices) > 64:
             observed.append(model)
         return original(self, model, update)
 
-    monkeypatch.setattr("effdeg.pools._observation.Observer._observe", observe)
+    monkeypatch.setattr("effdeg.pools._choice.Observer._observe", observe)
     assert effdeg.pick(models, X, **settings).to_dict() == first.to_dict()
     assert observed == []
     effdeg.pick({**models, "new": conv(9)}, X, **settings)

@@ -77,13 +77,6 @@ def test_long_names_keep_to_their_panels(letters, tmp_path):
     assert label.get_window_extent().height < figure.axes[0].get_window_extent().height
 
 
-def test_long_names_are_broken_between_words():
-    names = [f"effective_degree_{kind}random_pixels" for kind in ("", "normalized_")]
-    table = {"gap": TABLE["gap"]} | dict.fromkeys(names, TABLE["noise 1"])
-    titles = [axes.get_title("left").split("\n")[:2] for axes in rank(table, resamples=100).plot(names).axes]
-    assert titles == [["effective_degree_", "random_pixels"], ["effective_degree_", "normalized_random_pixels"]]
-
-
 def test_the_twelve_best_by_default():
     generator = np.random.default_rng(0)
     table = {"gap": TABLE["gap"]} | {f"m{index}": generator.standard_normal(27) for index in range(14)}

@@ -225,6 +225,8 @@ def test_settings_that_differ_by_rounding_are_one():
     strata = rank(table, measures=["m"], strata=["lr"], resamples=100).strata
     assert {name: len(inside.pool) for name, inside in strata.items()} == {"0.3": 8}
     assert rank(table, measures=["m"], hyperparameters=["lr"], resamples=100).pool.levels["lr"] == [0.1, 0.3]
+    large = table | {"lr": [1e13 + row for row in range(12)]}
+    assert rank(large, measures=["m"], hyperparameters=["lr"], resamples=100).pool.levels["lr"] == large["lr"]
 
 
 @pytest.mark.parametrize(("target", "noted"), [("test_acc", True), ("acc@1", True), ("f1", True), ("facc_loss", False)])

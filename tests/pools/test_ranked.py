@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from effdeg.pools import rank
+from effdeg.pools._ranked import as_frame, group_rows
 from effdeg.pools._ranked import find_duplicates as find_duplicate_rows
-from effdeg.pools._ranked import group_rows
-from effdeg.pools._reading import as_frame
 from tests.pools.pools import AXES, grid_pool
 
 TABLE = {

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from effdeg.pools import Pool, _statistics, rank
-from effdeg.pools._ranked import MIN_RESAMPLED
-from effdeg.pools._reading import as_frame
+from effdeg.pools._ranked import MIN_RESAMPLED, as_frame
 from effdeg.pools._statistics import Evaluation, tally
 from tests.oracles import ranking as oracle
 from tests.pools.pools import AXES, grid_pool, ragged_pool

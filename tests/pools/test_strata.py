@@ -152,21 +152,6 @@ def test_a_measure_that_one_stratum_leaves_undefined():
     assert advantage.value == pytest.approx(ranking.scores["fine"].kendall.value - ranking.scores["flat"].kendall.value)
 
 
-def test_a_missing_value_leaves_a_measure_undefined_in_its_stratum_and_in_the_combination():
-    table = random_search()
-    table["m"][1] = None  # of mixup
-    ranking = rank(table, measures=["m", "n"], strata=["recipe"], resamples=100)
-    assert ranking.scores["m"].undefined == "not finite for model 2: correlation undefined"
-    assert ranking.strata["mixup"].scores["m"].undefined == ranking.scores["m"].undefined
-    complete = rank(random_search(), measures=["m", "n"], strata=["recipe"], resamples=100)
-    assert ranking.strata["plain"].scores == complete.strata["plain"].scores
-    assert ranking.scores["n"] == complete.scores["n"]
-    assert str(ranking).count("not finite") == 1
-    alone = rank(table, measures=["m"], strata=["recipe"], resamples=100)
-    assert alone.strata["plain"].scores["m"].kendall.value == complete.strata["plain"].scores["m"].kendall.value
-    assert "no measure can be ranked over all strata." in str(alone)
-
-
 def test_everything_as_plain_numbers_and_in_words():
     table = random_search() | {"-m": [-value for value in random_search()["gap"]]}
     both = {"both": ["m", "n"]}

@@ -64,7 +64,7 @@ def test_the_value_is_the_papers_algorithms(penalty):
     torch.testing.assert_close(outputs, model(X))
 
 
-@pytest.mark.parametrize(("anchored", "components", "outputs"), [(True, 3, 20), (False, 2, 20), (True, 2, 3)])
+@pytest.mark.parametrize(("anchored", "components", "outputs"), [(True, 3, 6), (False, 2, 6), (True, 2, 3)])
 def test_gradcheck_through_the_components(anchored, components, outputs):
     penalty = Penalty(anchor="labels" if anchored else None, components=components, output="identity", pairs=3)
     torch.manual_seed(0)
@@ -120,7 +120,7 @@ def test_degenerate_batches_are_legal(case, anchor, settings):
 def test_soft_labels_and_class_ids_are_the_same_labels():
     model, penalty = mlp().double(), Penalty.efficient()
     degrees = []
-    for labels in (Y, Y.int(), one_hot(Y, 4), one_hot(Y, 4).double()):
+    for labels in (Y, Y.to(torch.uint8), Y[:, None], one_hot(Y, 4), one_hot(Y, 4).double()):
         torch.manual_seed(0)
         degrees.append(penalty(model, X, labels)[1])
     assert len({degree.item() for degree in degrees}) == 1

@@ -10,19 +10,7 @@ from torch.nn.functional import cross_entropy
 import effdeg
 from effdeg import Penalty
 from tests.batches import X, Y, same_draw
-from tests.models import Pair, TwoInputs, mlp
-
-
-class Counting(nn.Module):
-    """Counts the rows that a model is run on."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model, self.rows = model, []
-
-    def forward(self, x):
-        self.rows.append(len(x))
-        return self.model(x)
+from tests.models import Counted, Pair, TwoInputs, mlp
 
 
 @pytest.mark.parametrize(
@@ -38,9 +26,9 @@ class Counting(nn.Module):
     ],
 )
 def test_one_forward_runs_the_batch_and_no_more_points_than_it_must(settings, rows):
-    model = Counting(mlp().double())
+    model = Counted(mlp().double())
     Penalty(**settings)(model, X, Y)
-    assert model.rows == [rows]
+    assert model.rows == rows
 
 
 def test_the_halves_are_the_whole():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import test_streaming
 import torch
 from engine_runs import (
     assert_close,
@@ -179,13 +180,11 @@ def test_other_nodes_and_degrees_at_the_end(tmp_path):
         ({"regularizer": "mixup", "augment": "cutmix"}, "augment=cutmix and regularizer=mixup both mix the batch"),
         ({"regularizer": "ed", "nodes": 2}, "nodes=2"),
         ({"regularizer": "edd"}, "Did you mean 'ed'"),
-        ({"regularizer": "ed-copies", "weight": 1.0, "partners": ()}, "regularizer=ed-copies needs partners"),
         ({"regularizer": "embedding-mixup"}, "token ids"),
         ({"regularizer": "manifold-mixup"}, "draws a layer at every step"),
         ({"regularizer": "ict", "weight": 1.0}, "needs a teacher"),
         ({"regularizer": "consistency"}, "regularizer=consistency needs the weight of its penalty"),
         ({"regularizer": "consistency+regmixup", "weight": 1.0}, "or two of them, or one of them with ed"),
-        ({"regularizer": "ed-copies", "weight": 1.0, "partners": ("flip",)}, "'flip' is not a change. Choose from"),
         ({"regularizer": "ed-copies", "weight": 1.0, "loss_on": "points"}, "regularizer=ed-copies works only with"),
         ({"regularizer": "fixmatch", "weight": 1.0}, "regularizer=fixmatch is for images; digits has features"),
         ({"regularizer": "ed", "teacher": 0.9}, "teacher=0.9 gives targets to examples that have no label"),
@@ -298,8 +297,10 @@ def test_every_regularizer_steps_as_by_hand(name):
     assert_close(ours, expected, rtol=0, atol=0)
 
 
-PARTS = small(regularizer="ed", components=3, batch=40, accumulate=2, limit=120, decay_on="matrices", weight_decay=0.3)
+HALVES = small(regularizer="ed", components=3, batch=40, limit=120, decay_on="matrices", weight_decay=0.3)
 MOVED = small(batch=10, decay_on="matrices", weight_decay=0.3, lr=5e-3)
+# Images in files; unlike flips, the place of a crop depends on no process.
+STREAMED = test_streaming.small(augment="resized-crop", regularizer="plain", optimizer="sgd", lr=0.1, weight_decay=0.0)
 
 
 def train_as(rank, folder):
@@ -314,18 +315,19 @@ def train_as(rank, folder):
         finally:
             job.close()
 
-    # A few steps in float64, of two parts each, in which every process draws the pairs of its own half.
+    # A few steps in float64, in which every process draws the pairs of its own half.
     torch.manual_seed(0)
     model = make_model("mlp", shape=(64,), classes=10).double()
-    examples = DeviceExamples(replace(DIGITS, train_inputs=DIGITS.train_inputs.double()), PARTS, torch.device("cpu"))
-    step = Step(make_task(PARTS, examples, model), size=20, wrapper=DistributedDataParallel(model))
+    examples = DeviceExamples(replace(DIGITS, train_inputs=DIGITS.train_inputs.double()), HALVES, torch.device("cpu"))
+    step = Step(make_task(HALVES, examples, model), size=20, wrapper=DistributedDataParallel(model))
     step.capture(penalized=True)
     torch.manual_seed(10 + rank)
     for first in (0, 40, 80):
         step(torch.arange(first, first + 20) + 20 * rank, rate=0.01, weight=2.0)
-    torch.save((model.state_dict(), float(step.penalties)), folder / f"parts.{rank}")
+    torch.save((model.state_dict(), float(step.penalties)), folder / f"halves.{rank}")
 
     loop._STEPS_BETWEEN_AGREEMENTS = 2
+    attempt("streamed", STREAMED, data=folder / "data")
     # One run is stopped here and goes on with one process; the other was started with one.
     attempt("left", MOVED, asked_to_stop=stop_after(2))
     attempt("joined", MOVED)
@@ -348,13 +350,21 @@ def train_as(rank, folder):
     attempt("broken", small(regularizer="ed"))
 
 
+@pytest.mark.filterwarnings("ignore:data=imagenet has 10 classes")
 def test_two_processes(tmp_path):
     """With DDP each of two processes takes half of every batch, and their gradients are averaged."""
     carry_out_stopped(tmp_path / "joined", MOVED, 13)
+    test_streaming.write_folders(tmp_path / "data" / "imagenet", test_streaming.draw_images())
     run_in_processes(train_as, (tmp_path,), 2)
     alone = carry_out(tmp_path / "one", small(epochs=3, weight_decay=0.0, clip=None, optimizer="sgd", lr=0.1))
     weights = torch.load(next((tmp_path / "plain").rglob("weights.pt")))
     assert_close(alone.weights, weights, rtol=1e-4, atol=1e-5)
+    streamed = carry_out(tmp_path / "alone_streamed", STREAMED, data=tmp_path / "data")
+    weights = torch.load(next((tmp_path / "streamed").rglob("weights.pt")))
+    assert_close(streamed.weights, weights, rtol=1e-4, atol=1e-5)
+    (shared,) = RunFolder(tmp_path / "streamed").read()
+    for key in ("test_accuracy", "train_accuracy", "test_loss", "effective_degree.value"):
+        assert shared.value(key) == pytest.approx(streamed.run.value(key), rel=1e-3), key
     names = ("plain", "whole", "broken", "measured")
     (plain,), (whole,), (broken,), (measured,) = (RunFolder(tmp_path / name).read() for name in names)
     assert plain.environment["processes"] == 2
@@ -386,15 +396,15 @@ def check_steps_of_two_processes(folder):
         degrees = []
         for rank in range(2):
             torch.set_rng_state(states[rank])
-            for part in range(20 * rank, 20 * rank + 20, 10):
-                degrees.append(penalty(model, x[part : part + 10], y[part : part + 10])[1])
-                total[rank] += float(degrees[-1].detach()) / 2
+            half = slice(20 * rank, 20 * rank + 20)
+            degrees.append(penalty(model, x[half], y[half])[1])
+            total[rank] += float(degrees[-1].detach())
             states[rank] = torch.get_rng_state()
         (cross_entropy(model(x), y) + 2.0 * torch.stack(degrees).mean()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     for rank in range(2):
-        found, penalties = torch.load(folder / f"parts.{rank}")
+        found, penalties = torch.load(folder / f"halves.{rank}")
         assert_close(found, model.state_dict(), rtol=1e-9, atol=1e-11)
         assert penalties == pytest.approx(float(total[rank]), rel=1e-5)
 
@@ -458,11 +468,9 @@ def test_equal_settings_are_one_run_whatever_they_are_given_as():
         ({"warm_up_epochs": 10, "epochs": 5}, "warm_up_epochs=10 is more than epochs=5"),
         ({"warm_up_epochs": 10, "warm_up": 0.1}, "warm_up=0.1 and warm_up_epochs=10 .* set warm_up_epochs=none"),
         ({"warm_up_steps": 10, "warm_up_epochs": 1}, "warm_up_epochs=1 and warm_up_steps=10 cannot be combined"),
-        ({"batch": 256, "accumulate": 3}, "batch=256 cannot be divided into accumulate=3 equal parts"),
         ({"regularizer": "ed", "batch": 1}, "batch=1 has only one example, and regularizer=ed joins two"),
         ({"regularizer": "ed", "unlabeled_batch": 1}, "unlabeled_batch=1 has only one example"),
-        ({"regularizer": "ed", "batch": 20, "accumulate": 10, "pairs": 0.2}, "pairs=0.2 of a batch of 2 rounds to no"),
-        ({"accumulate": 2, "unlabeled_batch": 8}, "unlabeled_batch=8 is not possible with accumulate=2"),
+        ({"regularizer": "ed", "batch": 2, "pairs": 0.2}, "pairs=0.2 of a batch of 2 rounds to no"),
         ({"measure_also": ("4",)}, "write nodes/degree, such as 4/3"),
         ({"measure_also": ("300/200",)}, "lower the degree, or raise measure_nodes"),
     ],
@@ -475,14 +483,13 @@ def test_bad_settings(settings, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"accumulate": 10}, "each of accumulate=10 parts of the 10 examples of a process has only one example"),
-        ({"accumulate": 4}, "the 10 examples of a process cannot be divided into accumulate=4 equal parts"),
+        ({"batch": 2}, "the 1 examples of a process has only one example"),
         ({"batch": 21}, "batch=21 cannot be shared evenly by 2 processes"),
     ],
 )
-def test_parts_of_a_process_are_checked_before_data_are_read(tmp_path, monkeypatch, changes, message):
+def test_the_share_of_a_process_is_checked_before_data_are_read(tmp_path, monkeypatch, changes, message):
     monkeypatch.setattr(loop, "get_rank_and_size", lambda: (0, 2))
     monkeypatch.setattr("effdeg_lab.engine.classify.load", lambda *_: pytest.fail("data were read"))
     with pytest.raises(ValueError, match=message):
         carry_out(tmp_path, small(regularizer="ed", **changes))
-    small(batch=1, accumulate=1)  # only paths need two examples
+    small(batch=1)  # only paths need two examples

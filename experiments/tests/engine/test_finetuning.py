@@ -76,18 +76,10 @@ def test_the_probe_is_where_the_gradient_vanishes():
     torch.testing.assert_close(again, (weight.float(), bias.float()))
 
 
-def test_a_probe_that_has_no_minimum_or_wrong_labels_is_refused():
+def test_a_probe_of_infinite_features_is_refused():
     features, labels = draw_features()
-    with pytest.raises(ValueError, match=r"decay=0\.0: expected a number above 0"):
-        fit_logistic(features, labels, 3, decay=0.0)
     with pytest.raises(ValueError, match="the features are not all finite"):
         fit_logistic(features / 0, labels, 3, decay=1.0)
-    for shaped in (features[:, :, None, None], features[1:]):
-        with pytest.raises(ValueError, match=r"expected features, N × D, such as features\.flatten\(1\), and N labels"):
-            fit_logistic(shaped, labels, 3, decay=1.0)
-    for wrong, classes in ((labels.float(), 3), (labels, 2), (labels - 1, 3)):
-        with pytest.raises(ValueError, match=f"expected labels that are integers from 0 to {classes - 1}, classes − 1"):
-            fit_logistic(features, wrong, classes, decay=1.0)
 
 
 def test_a_probe_that_does_not_converge_says_so(monkeypatch):

@@ -7,7 +7,6 @@ import torch
 from engine_runs import TIMES, assert_close, carry_out, make_job, make_picture_examples, small, stop_after, stop_in
 from torch import nn
 
-from effdeg_lab.cli import main
 from effdeg_lab.core import workers
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
@@ -237,21 +236,22 @@ def test_bad_sweeps_are_refused_before_they_start(tmp_path, recipe, plan, togeth
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_the_runs_of_a_sweep(tmp_path, monkeypatch):
     """Seeds together, methods that cannot be by themselves; tables have the times of runs that were alone."""
-    monkeypatch.chdir(tmp_path)
-    changes = [f"--set={key}={value}" for key, value in {"epochs": 2, "evaluate_every": 1, "measure_every": 0}.items()]
-    methods = ["--method=plain", "--method=sam"]
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", "digits-methods", *methods, *changes, "--no-tune", "--seeds=0,1,2", "--together=2"])
-    assert not ended.value.code
-    assert "6 finished" in capsys.readouterr().out
-    found = {(run.method, run.seed): run for run in RunFolder(tmp_path / "effdeg-runs").read()}
+    monkeypatch.setattr(workers, "_print_to", lambda _: None)  # in a process of its own, a worker prints to its log
+    recipe, place = find_recipe("digits-methods"), Workplace("digits-methods", tmp_path, None, "cpu")
+    short = {"epochs": 2, "evaluate_every": 1, "measure_every": 0, "limit": 100}
+    planned = [
+        Planned(name, recipe.resolve(recipe.method(name), {**short, "seed": seed}), "final")
+        for name in ("plain", "sam")
+        for seed in range(3)
+    ]
+    for bundle in _bundle(planned, 2):
+        assert {each.ending for each in place.work(bundle)} == {"finished"}
+    found = {(run.method, run.seed): run for run in RunFolder(tmp_path).read()}
     together = {key: run.environment.get("together", 1) for key, run in found.items()}
     assert together == {(name, seed): 2 if seed < 2 and name != "sam" else 1 for name, seed in found}
-    log = found["plain", 1].file.with_suffix("") / "log.txt"
-    assert log.read_text().startswith("trained together, with the log of the first: plain-0")
-    (results,) = collect(find_recipe("digits-methods"), [*found.values()])
+    (results,) = collect(recipe, [*found.values()])
     alone = {"plain": [found["plain", 2]], "sam": [found["sam", seed] for seed in range(3)]}
     for name, runs in alone.items():
         assert results.find(name).time() == pytest.approx(sum(run.summary["seconds"] for run in runs) / len(runs))

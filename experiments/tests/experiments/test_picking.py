@@ -13,8 +13,7 @@ from toy_results import make_run
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import choose, estimate_errors, find_variance
-from effdeg.pools._observation import Observation
+from effdeg.pools._choice import Observation, choose, estimate_errors, find_variance
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.data.labeled import Corrupted, Labeled

@@ -123,10 +123,6 @@ def test_pooling_is_the_mean_over_patches_or_the_class_token():
         assert encoded.shape == (3, tokens, 12)
         pooled = sum(encoded[:, each] for each in range(4)) / 4 if pool == "mean" else encoded[:, 0]
         torch.testing.assert_close(model(images), model.head(pooled))
-    with pytest.raises(ValueError, match="pool='max' is not known: use 'token' or 'mean'"):
-        ViT(**SMALL, pool="max")
-    with pytest.raises(ValueError, match="positions='fixed' is not known: use 'learned' or 'sincos'"):
-        ViT(**SMALL, positions="fixed")
 
 
 @pytest.mark.usefixtures("_code")

@@ -41,7 +41,7 @@ def run_deit(stored, images):
 
     patches = conv2d(images, w["patch_embed.proj.weight"], w["patch_embed.proj.bias"], stride=16)
     x = torch.cat([w["cls_token"].expand(len(images), -1, -1), patches.flatten(2).transpose(1, 2)], 1) + w["pos_embed"]
-    for block in range(12):
+    for block in range(sum(name.endswith("attn.qkv.weight") for name in w)):
         at = f"blocks.{block}"
         q, k, v = apply(normalize(x, f"{at}.norm1"), f"{at}.attn.qkv").split(192, dim=2)
         heads = []

@@ -35,7 +35,7 @@ def steepest_ascent(gradients: Sequence[Tensor], scales: Sequence[Tensor | None]
         return []
     scaled = _times(gradients, scales)
     # The squares of a large or tiny gradient, of which only the direction counts, could leave the range of float32.
-    scaled = _divide(scaled, power_of_two(get_total_norm(scaled, math.inf)))
+    scaled = _divide(scaled, power_of_two(get_total_norm([each for each in scaled if each.numel()], math.inf)))
     # A gradient of zero has no direction: the step is then zero, not NaN.
     norm = get_total_norm(scaled)
     return _divide(_times(scaled, scales), norm + torch.finfo(norm.dtype).tiny)

@@ -170,7 +170,6 @@ class DataSet:
 
 
 def _check_storage(batch: Tree) -> None:
-    """Raise unless every tensor can be indexed by rows."""
     for name, leaf in named_tensors(batch):
         check_plain(entry("inputs", name), leaf)
 
@@ -305,8 +304,6 @@ def _read(items: Iterable[Any], labeled: bool, count: Callable[[Tree], int], adv
 
 
 def _stack(examples: list[Tree]) -> Tree:
-    """Stack single examples into a batch."""
-
     def stack(*leaves: Tensor) -> Tensor:
         shapes = sorted({tuple(leaf.shape) for leaf in leaves})
         if len(shapes) > 1:
@@ -388,7 +385,6 @@ def _as_tensors(tree: Tree) -> Tree:
 
 
 def _refuse_pillow(tree: Tree) -> None:
-    """Raise if there are images of Pillow in a tree."""
     if any(type(leaf).__module__.partition(".")[0] == "PIL" for _, leaf in named_leaves(tree)):
         raise TypeError(
             "inputs are images of Pillow, not tensors. Convert each: torch.from_numpy(numpy.array("

@@ -286,7 +286,6 @@ def _advise_on_arrays(returned: Any) -> str:
 
 
 def _transform(picked: Picked, output: Output, possible: tuple[int, ...], whose: str = "model") -> Tensor:
-    """Check the picked tensor and turn it into the values that are fitted."""
     values = picked.tensor
     if not values.is_meta:  # with which a training step can be tried out without its values
         check_plain(f"the {whose}'s outputs", values)
@@ -324,7 +323,6 @@ def _check_real(values: Tensor, whose: str) -> None:
 
 
 def _check_classes(values: Tensor, picked: Picked) -> None:
-    """Raise unless the last dimension can be classes."""
     name, shape = picked.name, values.shape[1:]
     if name is not None and name.split(".")[-1].split("[")[0] in _FEATURES:
         raise ValueError(

@@ -81,7 +81,6 @@ class Paths:
 
 
 def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
-    """Return the output of a layer for a part of the examples."""
     # A copy, and of what is captured too: models may work in place, as ReLU(inplace=True) does.
     examples = map_tensors(Tensor.clone, take(end, part))
     captured: list[Tensor] = []

@@ -61,11 +61,9 @@ class _OnUnlabeled(Configured):
         return self._compare(model, call, unlabeled, count_examples(others, "unlabeled"))
 
     def _compare(self, model: Callable[..., Any], call: Call, unlabeled: Tree, count: int) -> tuple[Any, Tensor]:
-        """Return the outputs for the batch, and the penalty."""
         raise NotImplementedError
 
     def _run(self, model: Callable[..., Any], call: Call, more: Call) -> tuple[Any, Tensor, Tensor]:
-        """Return the outputs for a batch, and the probabilities and logits for more examples."""
         rows, look = count_examples(more), self._is_first_call(model, more)
         outputs, rest = run_joined(model, call, more)
         values = shaped_values(rest, "softmax", points=rows, look=look, whose="student")

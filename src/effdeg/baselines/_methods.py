@@ -111,7 +111,6 @@ class Method:
 
 
 def _setting_names(function: Callable[..., Any]) -> list[str]:
-    """Return the parameters of a function that are not given during training."""
     later = {"x", "y", "model", "params", "named_parameters", "base", "base_options"}
     return [name for name in inspect.signature(function).parameters if name not in later]
 
@@ -230,7 +229,6 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
 
 
 def _find_parts(name: str) -> dict[str, _Part]:
-    """Return the parts of a method by name; raise if two act in the same place."""
     acting: dict[str, str] = {}
     names_of_parts = name.split("+")
     for part in names_of_parts:

@@ -90,7 +90,6 @@ class R3F(Regularizer):
         return returned[0], divergence
 
     def _move_inputs(self, model: Callable[..., Any], call: Call, rows: int) -> Call:
-        """Return a batch with noise."""
         moved = []
 
         def move(name: str, leaf: Any) -> Any:
@@ -126,7 +125,6 @@ class R3F(Regularizer):
 def _run_at(
     layer: FoundLayer, model: Callable[..., Any], call: Call, rows: int, move: Callable[[Tensor], Tensor]
 ) -> tuple[Any, Any]:
-    """Run a model on a batch twice, the second time with noise at the output of a layer."""
 
     def continue_from_first(hidden: Tensor) -> Tensor:
         return torch.cat([hidden[:rows], move(hidden[:rows])])

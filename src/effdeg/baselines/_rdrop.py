@@ -63,7 +63,6 @@ class RDrop(Regularizer):
         return outputs, divergence, torch.cat([y, y])
 
     def _warn_of_no_dropout(self, outputs: Any, rows: int) -> None:
-        """Warn, once, if both passes returned the same."""
         if self._compared or rows < 2 or is_traced():
             return
         first, second = shaped_values(outputs, "identity", points=2 * rows).detach().chunk(2)

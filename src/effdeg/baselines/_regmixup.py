@@ -78,7 +78,6 @@ class RegMixup(Regularizer):
         return outputs, self._compare(logits, soft).sum(-1).mean()
 
     def _compare(self, logits: Tensor, soft: Tensor) -> Tensor:
-        """Return the loss of each example and class."""
         if self.loss == "cross-entropy":
             return -(soft * logits.log_softmax(-1))
         # Labels sum to 1, or to less if an id was -100: what is missing is filled with the model's own probabilities,

@@ -75,7 +75,6 @@ class SAM(Optimizer):
     def _build(
         self, params: ParamsT, base: Base, own: dict[str, float], model: nn.Module | None, base_options: dict[str, Any]
     ) -> None:
-        """Set up the optimizer, with settings of its own next to those of the base."""
         _check_base(type(self).__name__, base)
         self.model = as_module(model)
         if model is not None and self.model is None:
@@ -264,7 +263,6 @@ def _check_base(name: str, base: object) -> None:
 
 @contextmanager
 def _preserve_running_statistics(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restore the running statistics of modules in training mode at the end of the block."""
     kept = [
         (module, name, buffer.clone())
         for module in modules

@@ -64,12 +64,9 @@ def _options(
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
     _state["traceback"] = traceback
-    command: Any = context.command
-    _use_spellings_of(command.commands[context.invoked_subcommand])
-
-
-def _use_spellings_of(command: Any) -> None:
-    options = [each for each in command.params if each.opts[0].startswith("--") and not each.is_flag]
+    group: Any = context.command
+    parameters = group.commands[context.invoked_subcommand].params
+    options = [each for each in parameters if each.opts[0].startswith("--") and not each.is_flag]
     use_spellings({each.name: each.opts[0] for each in options})
 
 

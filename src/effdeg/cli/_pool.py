@@ -1,8 +1,6 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
 import csv
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,25 +83,29 @@ def pool(
     training, more = read_options.load_labeled(train, "--train"), read_options.load_labeled(labeled, "--labeled")
     running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
-    with o.prepare_run([], examples), _explain_interruption():
-        rows = effdeg.measure_pool(
-            architecture,
-            files,
-            o.pair_with_labels(examples.inputs, o.read_labels(data)),
-            train=training,
-            labeled=more,
-            proxies=proxies or (),
-            proxy_examples=proxy_examples,
-            reference=reference,
-            **path_options.settings(),
-            degree=degree,
-            components=components or (),
-            **running,
-            workers=workers,
-            ray=ray,
-            out=out,
-            progress=not (json or quiet),
-        )
+    with o.prepare_run([], examples):
+        try:
+            rows = effdeg.measure_pool(
+                architecture,
+                files,
+                o.pair_with_labels(examples.inputs, o.read_labels(data)),
+                train=training,
+                labeled=more,
+                proxies=proxies or (),
+                proxy_examples=proxy_examples,
+                reference=reference,
+                **path_options.settings(),
+                degree=degree,
+                components=components or (),
+                **running,
+                workers=workers,
+                ray=ray,
+                out=out,
+                progress=not (json or quiet),
+            )
+        except KeyboardInterrupt:
+            print_to_stderr("stopped; the same command continues.")
+            raise
     others = sorted(_list_models(out) - {row["model"] for row in rows})
     console = Console(quiet=json)
     if json:
@@ -118,15 +120,6 @@ def pool(
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     if len(rows) < len(files):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _explain_interruption() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        print_to_stderr("stopped; the same command continues.")
-        raise
 
 
 def _list_models(table: Path) -> set[str]:

@@ -164,7 +164,8 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
     A model that computes its own loss sees the batch and the points; integer class labels of the points are set to
     -100, which the loss ignores. Where labels are numbers (regression, or several labels per example), the
     ``…ForSequenceClassification`` models of transformers run without them, and the same loss is computed here. Other
-    models with such labels need a ``compute_loss_func``.
+    models with such labels need a ``compute_loss_func``. A loss of routers counts every token: a mixture of experts
+    needs ``output_router_logits=False``.
 
     Examples without labels come from the ``data_collator``: an entry ``unlabeled`` of its batches is a mapping like the
     batch itself without labels, padded to the same length, and goes to the penalty, not to the model.
@@ -299,7 +300,6 @@ def _takes_numbers(model: Any, labels: Tensor) -> bool:
 
 
 def _compute_known_loss(model: nn.Module, inputs: Mapping[str, Any], labels: Tensor, config: Any) -> tuple[Tensor, Any]:
-    """Run a model without its labels, and compute the loss that it would compute from them."""
     outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
     named = isinstance(outputs, dict)
     logits = outputs["logits"] if named else outputs[0]

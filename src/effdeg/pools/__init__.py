@@ -10,11 +10,9 @@ from effdeg.pools._choice import Choice, estimate_errors, find_variance
 from effdeg.pools._comparison import Comparison, Difference, compare
 from effdeg.pools._picking import pick
 from effdeg.pools._pool import measure_pool
-from effdeg.pools._ranked import Pool
+from effdeg.pools._ranked import Pool, read_table
 from effdeg.pools._ranking import Ranking, rank
-from effdeg.pools._reading import read_table
-from effdeg.pools._scores import Advantage, BestVariant, Score, Statistic
-from effdeg.pools._statistics import Environment
+from effdeg.pools._statistics import Advantage, BestVariant, Environment, Score, Statistic
 from effdeg.pools._table import PoolRows
 
 __all__ = [

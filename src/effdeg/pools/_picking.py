@@ -18,10 +18,9 @@ from effdeg._adapters.partners import draw, name_partners, read_changes
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.files import check_writable
 from effdeg._utils.tree import Tree, map_tensors, named_tensors
-from effdeg.pools._choice import Choice, choose
+from effdeg.pools._choice import Choice, Load, NotFinite, Observation, Observer, are_tokens, choose
 from effdeg.pools._comparison import name_models, naming
 from effdeg.pools._identity import HASHED, LabeledExamples
-from effdeg.pools._observation import Load, NotFinite, Observation, Observer, are_tokens
 from effdeg.pools._runners import check_place, run_all
 
 _TRIED = 256  # examples that a usual change is made for

@@ -11,20 +11,33 @@ import numpy as np
 from effdeg._utils.checks import check_choice, check_count, check_level, pluralize, shorten, suggest
 from effdeg._utils.imports import require
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
-from effdeg.pools._ranked import FEW_CLUSTERS, FITS, FITTED, MIN_RESAMPLED, TESTED, Indices, Pool, join
-from effdeg.pools._reading import Array, as_frame, is_numeric
-from effdeg.pools._scores import (
+from effdeg.pools._ranked import (
+    FEW_CLUSTERS,
+    FITS,
+    FITTED,
+    MIN_RESAMPLED,
+    TESTED,
+    Array,
+    Indices,
+    Pool,
+    as_frame,
+    is_numeric,
+    join,
+)
+from effdeg.pools._statistics import (
     STATISTICS,
     Advantage,
     BestVariant,
+    Evaluation,
     Score,
     Statistic,
     choose_best,
     find_variants,
     format_range,
     percentiles,
+    scale_down,
+    tally,
 )
-from effdeg.pools._statistics import Evaluation, scale_down, tally
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -162,7 +162,6 @@ _NAMES = (*_OF_PROBABILITIES, "effective_degree_normalized", "spectral_centroid"
 
 
 def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotApplicable]]:
-    """Return the value of each proxy on every path, from one pass along all paths, or why it has none."""
     evaluator.check_interpolable()
     runner = evaluator.runner
     flips = ActivationFlips(runner.state().values()) if evaluator.count_activations else None

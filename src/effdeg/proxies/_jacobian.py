@@ -70,7 +70,6 @@ def jacobian_norm(
 
 
 def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tuple[Any, list[Tensor]]:
-    """Run the model; return what it returned and the tensors to differentiate with respect to."""
     seen: list[Tensor] = []
 
     def enter(each: Tensor) -> Tensor:

@@ -198,7 +198,6 @@ def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
 
 
 def _norm(named: Iterable[tuple[str, Tensor]]) -> float:
-    """Return the L2 norm of all numbers."""
     norms = []
     for name, each in named:
         sizes = check_weight(name, each).abs().double()
@@ -319,7 +318,6 @@ def _may_be_map(name: str, parameter: Tensor) -> bool:
 
 
 def _name_of_weight(module: nn.Module, name: str) -> str:
-    """Return the name of the weight that older ``nn.utils.weight_norm`` and ``spectral_norm`` compute from it."""
     for suffix in ("_g", "_v", "_orig"):
         made = name.removesuffix(suffix)
         if made != name and isinstance(getattr(module, made, None), Tensor):

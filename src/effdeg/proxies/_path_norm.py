@@ -127,7 +127,6 @@ class _PathMode(TorchFunctionMode):
         raise _undefined(f"{name} of two tensors on paths")
 
     def _is_weight(self, each: Tensor) -> bool:
-        """Return whether a tensor is one of the squared weights or a part of one."""
         return storage(each) in self._weights
 
 

@@ -416,12 +416,10 @@ def _is_certain(logits: Tensor) -> bool:
 
 
 def _log_probabilities(evaluator: Evaluator) -> Tensor:
-    """Return the logarithms of the probabilities, examples × classes."""
     return evaluator.once("log probabilities", lambda: _logits(evaluator).log_softmax(1))
 
 
 def _logits(evaluator: Evaluator) -> Tensor:
-    """Return the logits, examples × classes."""
     outputs, labels = evaluator.outputs().double(), evaluator.labels
     if outputs[0].numel() == 1 and isinstance(labels, Tensor) and not bool(((labels == 0) | (labels == 1)).all()):
         # The only sign of a regression: its outputs look like logits.

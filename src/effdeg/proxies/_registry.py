@@ -224,7 +224,6 @@ def find_needs(name: str) -> tuple[Need, ...]:
 
 
 def _find(name: str) -> Callable[[Evaluator], Result]:
-    """Return the function that computes a proxy; raise if there is none of this name."""
     if not isinstance(name, str):
         raise TypeError(f"names contain {name!r}; strings such as 'sharpness@0.05' were expected.")
     family, at, number = name.partition("@")
@@ -243,7 +242,6 @@ def _find(name: str) -> Callable[[Evaluator], Result]:
 
 
 def _check_needs(evaluator: Evaluator, needs: set[Need]) -> None:
-    """Raise if a proxy lacks what it needs, before the first of them is computed."""
     if needs & {"weights", "reference"}:
         evaluator.check_weights()
     if "labels" in needs:

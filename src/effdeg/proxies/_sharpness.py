@@ -151,7 +151,6 @@ def check_radius(name: str, radius: object) -> None:
 
 
 def _normalize_before(loss: Loss) -> Loss:
-    """Return a loss of logits divided by their standard deviation (Andriushchenko et al. 2023)."""
 
     def normalized(logits: Tensor, labels: Any) -> Tensor:
         if logits.dim() < 2 or logits.shape[-1] < 2:

@@ -456,7 +456,6 @@ class Penalty(nn.Module):
         return self._degree(along, alpha, look=False) if len(along) else along.sum()
 
     def _degree(self, along: Tensor, alpha: Tensor, *, look: bool) -> Tensor:
-        """Return the mean degree of the values along paths."""
         settings = self.settings
         components = settings.count_components(along.shape[-1])
         if components is not None:

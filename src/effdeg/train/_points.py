@@ -178,7 +178,6 @@ def draw_points(
 
 
 def _check_pairs(pairs: Tensor, batch: int) -> None:
-    """Raise unless the user's pairs are indices of examples."""
     integers = not pairs.is_floating_point() and pairs.dtype not in (torch.bool, torch.uint8)
     if not integers or bool((pairs < 0).any() or (pairs >= batch).any()):
         raise ValueError(

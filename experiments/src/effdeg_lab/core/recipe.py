@@ -116,6 +116,7 @@ class Recipe:
     search: tuple[Mapping[str, Any], ...] = ()
     tuning: Mapping[str, Any] = field(default_factory=dict)  # changes in runs that tune: held_out, never 0, and epochs
     equal_time: str | None = None  # the method whose training time the others are compared at
+    paper_epochs: int | None = None  # of the paper's runs, if they are not the recipe's
 
     @cached_property
     def code(self) -> str | None:

@@ -1,25 +1,17 @@
 """The lab's data sets, read from common layouts of files."""
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from effdeg.demo import load_digits
 from effdeg_lab.core.settings import Settings, suggest
-from effdeg_lab.data.image_files import ImageSet, find_imagenet
-from effdeg_lab.data.image_sets import (
-    CIFAR10N,
-    find_cifar10,
-    find_cifar10n,
-    find_mnist,
-    find_mnist_cifar,
-    find_tiny_imagenet,
-)
+from effdeg_lab.data import cifar10, imagenet, mnist, pacs, tiny_imagenet
+from effdeg_lab.data.cifar10 import CIFAR10N
+from effdeg_lab.data.imagenet import ImageSet
 from effdeg_lab.data.labeled import Labeled, make_labeled
 from effdeg_lab.data.layouts import LAYOUTS, find_layout
-from effdeg_lab.data.pacs import find_photos
-from effdeg_lab.data.sources import HUB, explain_missing, require_folder
+from effdeg_lab.data.sources import DataSet, Size, explain_missing, require_folder
 
 __all__ = [
     "CIFAR10N",
@@ -39,46 +31,13 @@ __all__ = [
 Load = Callable[[], Labeled | ImageSet]
 
 
-class Size(NamedTuple):
-    """The size of a published data set."""
-
-    train: int  # examples
-    test: int
-    shape: tuple[int, ...]  # of an example
-    classes: int
-
-    def __str__(self) -> str:
-        shape = " × ".join(map(str, self.shape))
-        return f"{self.train:,} training and {self.test:,} test examples of {shape} in {self.classes} classes"
-
-
-class DataSet(NamedTuple):
-    """A published data set."""
-
-    # Checks that its files are in the data folder. Images of many sizes are decoded to this many pixels a side.
-    find: Callable[[Path, int | None], Load]
-    source: str  # where it is published
-    size: Size | None = None  # None if it is not checked
-
-
-_CIFAR10 = (
-    "https://www.cs.toronto.edu/~kriz/cifar.html (unpacked in DIR), or "
-    f"uoft-cs/cifar10 {HUB} (its files in DIR/cifar10)"
-)
-_CIFAR10N = f"{_CIFAR10}; people's labels in CIFAR-10_human.pt of https://github.com/UCSC-REAL/cifar-10-100n"
-_MNIST = f"ylecun/mnist {HUB} (its files in DIR/mnist)"
-_PACS = "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"
-_TINY_IMAGENET = f"zh-plus/tiny-imagenet {HUB} (its files in DIR/tiny-imagenet)"
-_IMAGENET = f"https://image-net.org, or ILSVRC/imagenet-1k {HUB} (its files in DIR/imagenet)"
-_CIFAR10_SIZE, _DIGITS_SIZE = Size(50_000, 10_000, (3, 32, 32), 10), Size(797, 1_000, (64,), 10)
-DATA_SETS = {
-    "cifar10": DataSet(find_cifar10, _CIFAR10, _CIFAR10_SIZE),
-    "pacs": DataSet(find_photos, _PACS),
-    **{name: DataSet(partial(find_cifar10n, name), _CIFAR10N, _CIFAR10_SIZE) for name in CIFAR10N},
-    "mnist": DataSet(find_mnist, _MNIST, Size(60_000, 10_000, (1, 28, 28), 10)),
-    "mnist-cifar": DataSet(find_mnist_cifar, f"{_MNIST}, and {_CIFAR10}", Size(10_000, 2_000, (3, 64, 32), 2)),
-    "tiny-imagenet": DataSet(find_tiny_imagenet, _TINY_IMAGENET, Size(100_000, 10_000, (3, 64, 64), 200)),
-    "imagenet": DataSet(find_imagenet, _IMAGENET),
+_DIGITS_SIZE = Size(797, 1_000, (64,), 10)
+DATA_SETS: dict[str, DataSet] = {
+    **cifar10.DATA_SETS,
+    **mnist.DATA_SETS,
+    **tiny_imagenet.DATA_SETS,
+    **pacs.DATA_SETS,
+    **imagenet.DATA_SETS,
 }
 """The data sets that are read from the data folder, by name."""
 MADE_UP = "made-up.txt"

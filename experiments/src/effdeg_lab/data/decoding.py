@@ -1,9 +1,5 @@
-"""Decode images in separate processes to one size, cropped at random by the seed, the epoch and the index.
+"""Decode images in separate processes to one size, cropped at random by the seed, the epoch and the index."""
 
-An image that cannot be read is reported by name and replaced by the next one, so that batches keep their size.
-"""
-
-import io
 import math
 import multiprocessing
 import os
@@ -15,37 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from effdeg_lab.core.signals import end_with_parent
 from effdeg_lab.data.image_files import StoredImages
+from effdeg_lab.data.images import draw_boxes_to_crop
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image
 CHUNK = 32
 """The number of images that a process decodes at a time: small, so that the first batch is ready soon."""
 _AHEAD = 4  # chunks that each process decodes in advance
-_MOST_BROKEN = 0.01
-_MOST_IN_A_ROW = 100
-_RATIOS = (3 / 4, 4 / 3)
 # The usual test crop: resize the short side to 256 pixels, keep the central 224.
 _MARGIN = 256 / 224
-
-
-def draw_crop(width: int, height: int, least: float, random: np.random.Generator) -> Box:
-    """Draw the box of a random resized crop, as for Inception: an area, and an aspect ratio from 3/4 to 4/3."""
-    for _ in range(10):
-        area = width * height * random.uniform(least, 1.0)
-        ratio = math.exp(random.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            left, top = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
-            return left, top, left + w, top + h
-    # Fall back to the largest central box with a permitted ratio.
-    w, h = min(width, round(height * _RATIOS[1])), min(height, round(width / _RATIOS[0]))
-    return (width - w) // 2, (height - h) // 2, (width + w) // 2, (height + h) // 2
 
 
 def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
@@ -55,30 +35,26 @@ def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
     return left, top, left + side, top + side
 
 
-def decode(content: bytes, size: int, choose: Callable[[int, int], Box]) -> Tensor:
+def decode(image: Image.Image, size: int, choose: Callable[[int, int], Box]) -> Tensor:
     """Decode the part of an image in a box, resized to ``size`` pixels a side, bilinear with antialiasing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some images of ImageNet have broken EXIF data
-        with Image.open(io.BytesIO(content)) as image:
-            width, height = image.size
-            left, top, right, bottom = choose(width, height)
-            # Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box still has enough pixels.
-            image.draft("RGB", (math.ceil(size * width / (right - left)), math.ceil(size * height / (bottom - top))))
-            x, y = image.width / width, image.height / height
-            box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
-            resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
+    width, height = image.size
+    left, top, right, bottom = choose(width, height)
+    # Decode a JPEG at 1/2, 1/4 or 1/8 of its size if the box still has enough pixels.
+    image.draft("RGB", (math.ceil(size * width / (right - left)), math.ceil(size * height / (bottom - top))))
+    x, y = image.width / width, image.height / height
+    box = left * x, top * y, min(right * x, image.width), min(bottom * y, image.height)
+    resized = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
 
 
 class Chunk(NamedTuple):
-    """Images of one size, N × 3 × size × size bytes, their labels, and the broken images that were replaced."""
+    """Images of one size, N × 3 × size × size bytes, and their labels."""
 
     images: Tensor
     labels: Tensor
-    broken: list[tuple[str, str]]  # name and reason
 
 
-class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
+class Crops(Dataset[tuple[Tensor, int]]):
     """Stored images, each decoded on access: a random crop if ``least`` is given, else the center.
 
     Args:
@@ -98,62 +74,20 @@ class Crops(Dataset[tuple[Tensor, int, list[tuple[str, str]]]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, key: Key) -> tuple[Tensor, int, list[tuple[str, str]]]:
+    def __getitem__(self, key: Key) -> tuple[Tensor, int]:
         epoch, index = key
-        broken = list[tuple[str, str]]()
-        while len(broken) < min(_MOST_IN_A_ROW, len(self)):
-            try:
-                return self._read(epoch, index), int(self.images.labels[index]), broken
-            except Exception as error:  # files can be broken in many ways
-                unknown = isinstance(error, UnidentifiedImageError)  # its message is about an object in memory
-                reason = "it is in no known format" if unknown else str(error) or type(error).__name__
-                broken.append((self.images.describe(index), reason))
-                index = (index + 1) % len(self)
-        raise ValueError(f"{len(broken)} images in a row cannot be read; the first is {': '.join(broken[0])}.")
-
-    def _read(self, epoch: int, index: int) -> Tensor:
-        content = self.images.read(index)
-        if not content:
-            raise ValueError("it is empty")
 
         def choose(width: int, height: int) -> Box:
             if self._least is None:
                 return find_center(width, height, self._margin)
-            return draw_crop(width, height, self._least, np.random.default_rng([self._seed, epoch, index]))
+            (state,) = np.random.SeedSequence([self._seed, epoch, index]).generate_state(1)
+            generator = torch.Generator().manual_seed(int(state))
+            boxes = draw_boxes_to_crop(1, (height, width), self._least, generator=generator)
+            top, left, down, across = (int(each) for each in boxes)
+            return left, top, left + across, top + down
 
-        return decode(content, self.size, choose)
-
-
-def check_first(crops: Crops) -> None:
-    """Raise if a tenth of the first images cannot be read, which would else be noticed after hours of training."""
-    count = min(CHUNK, len(crops))
-    broken = [each for index in range(count) for each in crops[0, index][2]]
-    names = dict.fromkeys(name for name, _ in broken)
-    if len(names) > max(1, count // 10):
-        raise ValueError(
-            f"{len(names)} of the first {count} images cannot be read: {', '.join([*names][:3])}, … The first error: "
-            f"{broken[0][1]}. Remove them, or download them again."
-        )
-
-
-class Broken:
-    """The images of a split that could not be read: each is reported once, and more than 1% are an error."""
-
-    def __init__(self, total: int) -> None:
-        self.most, self.names = max(1, int(_MOST_BROKEN * total)), list[str]()
-
-    def report(self, broken: Iterable[tuple[str, str]]) -> None:
-        """Warn of newly found broken images; raise if there are too many in all."""
-        for name, reason in broken:
-            if name not in self.names:
-                self.names.append(name)
-                text = f"{name} cannot be read as an image, and another is used instead: {reason}"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-        if len(self.names) > self.most:
-            raise ValueError(
-                f"{len(self.names)} images cannot be read, which is more than {_MOST_BROKEN:.0%} of them: "
-                f"{', '.join([*self.names[:5], *['…'] * (len(self.names) > 5)])}. Remove them, or download them again."
-            )
+        with self.images.open(index) as image:
+            return decode(image, self.size, choose), int(self.images.labels[index])
 
 
 def read_crops(crops: Crops, keys: Iterable[Sequence[Key]], *, decoders: int, pinned: bool = False) -> Iterator[Chunk]:
@@ -203,13 +137,14 @@ def count_decoders(device: torch.device) -> int:
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def _join(samples: list[tuple[Tensor, int, list[tuple[str, str]]]]) -> Chunk:
-    images, labels, broken = zip(*samples, strict=True)
-    return Chunk(torch.stack(images), torch.tensor(labels), [each for some in broken for each in some])
+def _join(samples: list[tuple[Tensor, int]]) -> Chunk:
+    images, labels = zip(*samples, strict=True)
+    return Chunk(torch.stack(images), torch.tensor(labels))
 
 
 def _prepare_process(_: int) -> None:
     """Ignore Ctrl-C and SIGTERM, which terminals and schedulers send to all processes; end with the parent instead."""
+    warnings.simplefilter("ignore")  # some images of ImageNet have broken EXIF data
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     end_with_parent()  # torch's own watchdog watches the fork server, which lives as long as this process

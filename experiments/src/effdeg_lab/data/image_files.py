@@ -1,28 +1,23 @@
-"""Encoded images that stay in their files: in class folders, in tars or in Parquet shards."""
+"""Encoded images that stay in their files, in class folders, or are unpacked from Parquet shards."""
 
-import csv
 import hashlib
+import io
 import os
-import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from PIL import Image, UnidentifiedImageError
 
 from effdeg_lab.data.cache import Buffer, Notes, identify_files, keep_bytes
-from effdeg_lab.data.layouts import Array, Scale, explain_errors, find_shards
+from effdeg_lab.data.layouts import Array, explain_errors
 
-_IMAGES = (".jpeg", ".jpg", ".png", ".webp")
-_CLASSES = 1000
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 _COLUMNS = ("image", "img")
 _ROWS = 256  # rows of a table to read at a time
-_SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]
-_STATED = (
-    "train/CLASS/*.JPEG and val/CLASS/*.JPEG, *train*.tar and *val*.tar (WebDataset: .jpg and .cls), or "
-    "train-*.parquet and val*-*.parquet"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +56,17 @@ class StoredImages:
             stream.seek(start)
             return stream.read(size)
 
+    @contextmanager
+    def open(self, index: int) -> Iterator[Image.Image]:
+        """Open an image; an error that occurs while it is read names it."""
+        try:
+            with Image.open(io.BytesIO(self.read(index))) as image:
+                yield image
+        except Exception as error:  # files can be broken in many ways
+            unknown = isinstance(error, UnidentifiedImageError)  # its message is about an object in memory
+            reason = "it is in no known format" if unknown else str(error) or type(error).__name__
+            raise ValueError(f"{self.describe(index)} cannot be read as an image: {reason}.") from error
+
     def describe(self, index: int) -> str:
         """Return where an image is, for messages."""
         if self.places is None:
@@ -87,104 +93,14 @@ class StoredImages:
         return self.files[0] / os.fsdecode(self.names[index])
 
 
-@dataclass(frozen=True, eq=False)
-class ImageSet:
-    """A data set for classification whose images are decoded when needed."""
-
-    train: StoredImages
-    test: StoredImages
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def list_gaps(self) -> list[str]:
-        """Describe what ImageNet has and this set lacks, as after an incomplete download: classes, or their tests."""
-        tested, gaps = len(np.unique(self.test.labels)), list[str]()
-        if self.classes != _CLASSES:
-            gaps.append(f"data=imagenet has {self.classes:,} classes here; ImageNet has {_CLASSES:,}.")
-        if tested < self.classes:
-            gaps.append(f"only {tested:,} of the {self.classes:,} classes of data=imagenet have test images.")
-        return gaps
-
-    def fingerprint(self) -> str:
-        """Return a short hash of the names and labels of all images; reading their bytes would take too long."""
-        return hashlib.sha256(f"{self.train.hash()} {self.test.hash()}".encode()).hexdigest()[:16]
-
-
-def find_imagenet(folder: Path, _: int | None = None) -> Callable[[], ImageSet]:
-    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
-    places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
-    for place in places:
-        if (read := _find_splits(place, folder)) is not None:
-            return lambda: _make_set(place, *read())
-    listed = ", ".join(map(str, places[:-1]))
-    raise FileNotFoundError(f"imagenet was not found: expected {_STATED} in {listed} or {places[-1]} itself.")
-
-
-def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, StoredImages]] | None:
-    if (place / "train").is_dir() and (place / "val").is_dir():
-        # Kaggle's archive has all validation images in one folder, and their classes in a table.
-        table = folder / "LOC_val_solution.csv"
-        flat = not _list_classes(place / "val")
-        if flat and not table.is_file():
-            raise FileNotFoundError(f"{place / 'val'} has no class folders, and {table} with the classes is missing.")
-        return lambda: _read_folders(place / "train", place / "val", table if flat else None)
-    tars = [sorted(place.glob(f"*{split}*.tar")) for split in ("train", "val")]
-    if all(tars):
-        return lambda: (_index_tars(tars[0]), _index_tars(tars[1]))
-    tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
-    if not tests or not any(place.glob("train-*.parquet")):
-        return None
-    train, test = find_shards(place, "train"), find_shards(place, tests[0])
-    return lambda: (store_tables(train), store_tables(test))
-
-
-def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
-    """Check the labels, and bring both splits into a fixed random order."""
-    if not len(train) or not len(test):
-        raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
-    classes = int(train.labels.max()) + 1
-    if len(labels := np.unique(train.labels)) < 2:
-        raise ValueError(f"{place}: all training images are of one class; expected at least two.")
-    if labels[0] < 0 or len(labels) < classes:
-        raise ValueError(
-            f"{place}: the {len(labels)} training labels go from {labels[0]} to {labels[-1]}; expected consecutive "
-            "numbers from 0."
-        )
-    if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
-        raise ValueError(
-            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; expected 0 to "
-            f"{classes - 1}, as in training."
-        )
-    # Shuffled, so that the first images are a fair sample: folders list one class after the other.
-    orders = [np.random.Generator(np.random.PCG64(seed)).permutation(len(x)) for seed, x in enumerate((train, test))]
-    return ImageSet(train[orders[0]], test[orders[1]], classes, *_SCALE)
-
-
-def _read_folders(train: Path, val: Path, table: Path | None) -> tuple[StoredImages, StoredImages]:
-    classes = {name: label for label, name in enumerate(_list_classes(train))}
-    stored = store_folders(train, classes)
-    present = {*stored.labels.tolist()}
-    if empty := [name for name, label in classes.items() if label not in present]:
-        raise ValueError(f"{train / empty[0]} has no images ({', '.join(_IMAGES)}): remove it, or download them again.")
-    if table is None:
-        if unknown := {*_list_classes(val)} - {*classes}:
-            raise ValueError(f"{val / min(unknown)} is the folder of a class that is not in training.")
-        return stored, store_folders(val, classes)
-    with explain_errors(table, "a table of ImageId and PredictionString"), table.open(newline="") as stream:
-        known = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(stream)}
-        names = list_images(val)
-        labels = [list(classes).index(known[Path(name).stem]) for name in names]
-    return stored, _store(val, names, labels)
-
-
 def store_folders(root: Path, labels: Mapping[str, int]) -> StoredImages:
     """Return the images in the folders of classes, which have these labels, folder by folder."""
     images = [(f"{folder}/{name}", label) for folder, label in labels.items() for name in list_images(root / folder)]
-    return _store(root, [name for name, _ in images], [label for _, label in images])
+    return store_names(root, [name for name, _ in images], [label for _, label in images])
 
 
-def _list_classes(folder: Path) -> list[str]:
+def list_classes(folder: Path) -> list[str]:
+    """List the folders in a folder, without hidden ones."""
     with os.scandir(folder) as entries:
         return sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
 
@@ -195,61 +111,17 @@ def list_images(folder: Path) -> list[str]:
         return []
     with os.scandir(folder) as entries:  # fast: there may be a thousand folders of a thousand images
         names = (each.name for each in entries)
-        return sorted(name for name in names if name.lower().endswith(_IMAGES) and not name.startswith("."))
+        return sorted(name for name in names if name.lower().endswith(SUFFIXES) and not name.startswith("."))
 
 
-def _store(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
+def store_names(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
+    """Return the images of a folder with these names and labels."""
     return StoredImages((folder,), _encode(names), np.array(labels, dtype=np.int64))
 
 
 def _encode(names: Sequence[str]) -> Array:
     """Return names in one array; a million strings would be slow to send to other processes."""
     return np.array([os.fsencode(name) for name in names], dtype=np.bytes_)
-
-
-def _index_tars(files: Sequence[Path]) -> StoredImages:
-    """Index the images in tars; cached, because it reads every header."""
-
-    def make(notes: Notes) -> Iterator[Buffer]:
-        rows = [(number, *row) for number, file in enumerate(files) for row in _index_tar(file)]
-        places = np.array([(number, start, size) for number, _, start, size, _ in rows], dtype=np.int64)
-        names, labels = [row[1] for row in rows], np.array([row[4] for row in rows])
-        notes |= {"names": _encode(names), "labels": labels, "places": places}
-        yield b""
-
-    _, notes = keep_bytes(["tar index", identify_files(files)], "the index of tars", make, size=0)
-    return StoredImages(tuple(files), notes["names"], notes["labels"], notes["places"])
-
-
-def _index_tar(file: Path) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the name, the first byte, the size and the label of every image in a tar."""
-    images, labels = dict[str, tuple[str, int, int]](), dict[str, int]()
-    with explain_errors(file, "an uncompressed tar of .jpg and .cls"), tarfile.open(file, "r:") as tar:
-        for member in tar:
-            folder, _, last = member.name.rpartition("/")
-            key, _, suffix = last.partition(".")
-            if not key:  # a hidden file
-                continue
-            if f".{suffix.lower()}" in _IMAGES:
-                images[f"{folder}/{key}"] = member.name, member.offset_data, member.size
-            elif suffix == "cls" and (stream := tar.extractfile(member)) is not None:
-                labels[f"{folder}/{key}"] = _parse_label(member.name, stream.read())
-            elif suffix == "tar":
-                raise ValueError(f"{member.name} is in it, as published: unpack it all into train/CLASS/*.JPEG.")
-        if alone := images.keys() - labels.keys():
-            key = min(alone).lstrip("/")
-            raise ValueError(f"{key} has no label: expected {key}.cls with the number of its class, from 0.")
-        if alone := labels.keys() - images.keys():
-            raise ValueError(f"{min(alone).lstrip('/')}.cls has no image.")
-    for key, (name, start, size) in images.items():
-        yield name, start, size, labels[key]
-
-
-def _parse_label(name: str, content: bytes) -> int:
-    try:
-        return int(content)
-    except ValueError:
-        raise ValueError(f"{name} holds {content[:20]!r}; expected the number of a class, from 0.") from None
 
 
 def store_tables(
@@ -296,6 +168,5 @@ def read_rows(file: Path, what: str, labeled: bool) -> Iterator[tuple[bytes, str
             for cell, label in zip(cells, labels, strict=True):
                 if cell is None or label is None:
                     raise ValueError(f"row {row} has no image or no label.")
-                # An empty image is broken, and reported when it is decoded.
                 yield cell["bytes"] or b"", cell.get("path") or f"row {row} of {file.name}", label
                 row += 1

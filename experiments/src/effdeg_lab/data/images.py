@@ -1,10 +1,11 @@
 """Images in files of any size, decoded when they are needed, as bytes of one size."""
 
-import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from effdeg_lab.data.cache import Buffer, Notes, keep_bytes
-from effdeg_lab.data.image_files import StoredImages
+from effdeg_lab.data.image_files import StoredImages, store_tables
 
 CLIP_SCALE = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """The mean and the standard deviation of pixels in [0, 1] that encoders were trained with."""
+# The ratio of width to height of a random crop, and the number of crops to try before the whole image is taken.
+_RATIOS, _TRIES = (3 / 4, 4 / 3), 10
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,8 @@ class Images(Dataset[Tensor]):
         return len(self.stored)
 
     def __getitem__(self, index: int) -> Tensor:
-        try:
-            with Image.open(io.BytesIO(self.stored.read(index))) as image:
-                return self.crop(image)
-        except OSError as error:
-            raise ValueError(f"{self.stored.describe(index)} cannot be read as an image: {error}") from error
+        with self.stored.open(index) as image:
+            return self.crop(image)
 
     def take(self, places: Sequence[int] | np.ndarray) -> "Images":
         """Return some of the images."""
@@ -99,3 +99,38 @@ class KeptImages(Images):
 
     def __getitem__(self, index: int) -> Tensor:
         return self._kept[index]
+
+
+def decode_by_path(
+    name: str, files: list[Path], what: str, get_label: Callable[[str], int | None], pixels: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return a test set of the images in Parquet shards whose path has a label; none without such images."""
+    if not files:
+        return {}
+    stored = store_tables(files, what, labeled=False)
+    labels = list(map(get_label, stored.list_names()))
+    chosen = [place for place, label in enumerate(labels) if label is not None]
+    images = stored[np.array(chosen, dtype=np.int64)].relabel([label for label in labels if label is not None])
+    return {name: Images(images, Crop(pixels), name).decode_once()} if chosen else {}
+
+
+def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, **options: Any) -> tuple[Tensor, ...]:
+    """Draw the top, left, height and width of a crop for each of some images, in whole pixels.
+
+    As in torchvision: the share of the area is uniform between ``scale`` and 1, the logarithm of the ratio of width to
+    height is uniform, and so is the place. An image for which no drawn crop fits is left whole. ``options`` are those
+    of ``torch.rand``: a device or a generator.
+    """
+    height, width = size
+    low, high = (math.log(ratio) for ratio in _RATIOS)
+    area = height * width * (scale + (1 - scale) * torch.rand(count, _TRIES, **options))
+    ratio = torch.exp(low + (high - low) * torch.rand(count, _TRIES, **options))
+    across, down = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
+    fits = (across >= 1) & (across <= width) & (down >= 1) & (down <= height)
+    # The first try that fits: argmax returns the first of equal values.
+    first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+    across = torch.where(found, across.gather(1, first)[:, 0], width)
+    down = torch.where(found, down.gather(1, first)[:, 0], height)
+    places = torch.rand(2, count, **options)
+    top, left = torch.floor(places[0] * (height - down + 1)), torch.floor(places[1] * (width - across + 1))
+    return top, left, down, across

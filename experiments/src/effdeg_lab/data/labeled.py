@@ -1,14 +1,15 @@
-"""Labeled data sets in memory."""
+"""Labeled data sets in memory, from files of known names."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.layouts import Array, Arrays, Scale
+from effdeg_lab.data.layouts import Array, Arrays, Scale, find_parquet, read_all
 from effdeg_lab.data.shifts import TestSet
 
 
@@ -95,3 +96,22 @@ def _measure_pixels(inputs: Array) -> Scale:
         means.append(float(np.average(shades, weights=counts)))
         stds.append(float(np.sqrt(np.average((shades - means[-1]) ** 2, weights=counts))))
     return tuple(means), tuple(std if std > 1e-6 else 1.0 for std in stds)  # a constant channel is left unscaled
+
+
+def find_labeled(
+    name: str, places: list[Path], names: list[str], readers: Mapping[str, Callable[[Path], Arrays]], scale: Scale
+) -> Callable[[], Labeled]:
+    """Find files by name, the test examples last, with one of the readers' suffixes; or else Parquet files."""
+    for place in places:
+        for suffix, read in readers.items():
+            *train, test = (place / f"{each}{suffix}" for each in names)
+            if train[0].is_file():
+                if missing := [str(file) for file in (*train, test) if not file.is_file() or not file.stat().st_size]:
+                    raise FileNotFoundError(f"{name} is incomplete: {', '.join(missing)} is missing or empty.")
+                return lambda: make_labeled(f"{name} in {place}", read_all(read, train), read(test), scale)
+        if (parquet := find_parquet(place)) is not None:
+            return lambda: make_labeled(f"{name} in {place}", *parquet(), scale)
+    raise FileNotFoundError(
+        f"{name} was not found: expected {', '.join(names)} (each perhaps with {[*readers][-1]}), or train-*.parquet "
+        f"and test-*.parquet (as on the Hugging Face hub) in {', '.join(map(str, places[:-1]))} or {places[-1]} itself."
+    )

@@ -12,6 +12,7 @@ from effdeg_lab.data.image_files import StoredImages, store_folders, store_table
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
 from effdeg_lab.data.labeled import Labeled
 from effdeg_lab.data.layouts import find_shards
+from effdeg_lab.data.sources import DataSet
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
@@ -63,3 +64,7 @@ def _decode(domain: str, stored: StoredImages, crop: Crop) -> tuple[Tensor, Tens
     labeled = stored.relabel([CLASSES.index(name) for name in classes])
     order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0)).numpy()
     return Images(labeled[np.argsort(paths, kind="stable")[order]], crop, domain).decode_once()
+
+
+_SOURCE = "https://dali-dl.github.io/project_iccv2017.html (folders DOMAIN/CLASS in DIR/pacs)"
+DATA_SETS = {"pacs": DataSet(find_photos, _SOURCE)}

@@ -1,10 +1,33 @@
-"""Errors that say where missing files are published."""
+"""Where data sets are published, how large they are, and errors that say so."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 HUB = "on the Hugging Face hub"
+
+
+class Size(NamedTuple):
+    """The size of a published data set."""
+
+    train: int  # examples
+    test: int
+    shape: tuple[int, ...]  # of an example
+    classes: int
+
+    def __str__(self) -> str:
+        shape = " × ".join(map(str, self.shape))
+        return f"{self.train:,} training and {self.test:,} test examples of {shape} in {self.classes} classes"
+
+
+class DataSet(NamedTuple):
+    """A published data set."""
+
+    # Checks that its files are in the data folder. Images of many sizes are decoded to this many pixels a side.
+    find: Callable[[Path, int | None], Callable[[], Any]]
+    source: str  # where it is published
+    size: Size | None = None  # None if it is not checked
 
 
 @contextmanager

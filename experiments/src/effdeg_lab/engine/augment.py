@@ -10,10 +10,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from effdeg_lab.data.images import draw_boxes_to_crop
+
 RESIZED = ("resized-crop", "resized-crop-flip", "resized-crop-flip-randaugment")
 """The augmentations of this file: each does what its name lists, in this order."""
-# The ratio of width to height of a crop, and the number of crops to try before the whole image is taken.
-_RATIOS, _TRIES = (3 / 4, 4 / 3), 10
 # The value of pixels that come from outside the image.
 _GRAY = 128
 # RandAugment(2, 10) as in big_vision: two operations, each at the highest magnitude of AutoAugment's scale.
@@ -34,7 +34,7 @@ def augment_batch(images: Tensor, indices: Tensor, augment: str, *, crop_scale: 
         crop_scale: The smallest share of the area that a crop covers.
     """
     height, width = images.shape[2:]
-    boxes = draw_boxes_to_crop(len(indices), (height, width), crop_scale, images.device)
+    boxes = draw_boxes_to_crop(len(indices), (height, width), crop_scale, device=images.device)
     return augment_crops(resize_boxes(images, indices, *boxes), augment)
 
 
@@ -44,27 +44,6 @@ def augment_crops(images: Tensor, augment: str) -> Tensor:
         flipped = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
         images = torch.where(flipped, images.flip(3), images)
     return randaugment(images) if augment.endswith("randaugment") else images
-
-
-def draw_boxes_to_crop(count: int, size: tuple[int, int], scale: float, device: torch.device) -> tuple[Tensor, ...]:
-    """Draw the top, left, height and width of a crop for each of some images, in whole pixels.
-
-    As in torchvision: the share of the area is uniform between ``scale`` and 1, the logarithm of the ratio of width to
-    height is uniform, and so is the place. An image for which no drawn crop fits is left whole.
-    """
-    height, width = size
-    low, high = (math.log(ratio) for ratio in _RATIOS)
-    area = height * width * (scale + (1 - scale) * torch.rand(count, _TRIES, device=device))
-    ratio = torch.exp(low + (high - low) * torch.rand(count, _TRIES, device=device))
-    across, down = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
-    fits = (across >= 1) & (across <= width) & (down >= 1) & (down <= height)
-    # The first try that fits: argmax returns the first of equal values.
-    first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
-    across = torch.where(found, across.gather(1, first)[:, 0], width)
-    down = torch.where(found, down.gather(1, first)[:, 0], height)
-    places = torch.rand(2, count, device=device)
-    top, left = torch.floor(places[0] * (height - down + 1)), torch.floor(places[1] * (width - across + 1))
-    return top, left, down, across
 
 
 def resize_boxes(images: Tensor, indices: Tensor, top: Tensor, left: Tensor, down: Tensor, across: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from effdeg_lab.models import ViT, make_model
 def train(settings: Training, job: Job) -> None:
     """Carry out a run, or continue it."""
     # What cannot be is reported before any data are read.
-    settings.check_parts(share_batch(settings.batch))
+    settings.check_share(share_batch(settings.batch))
     make_regularizer(settings)
     data = load(settings.data, job.data, settings.pixels)
     examples = make_examples(data, settings, job.device)
@@ -118,7 +118,6 @@ def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) ->
         optimizer=torch.optim.AdamW if adamw else torch.optim.SGD,
         options={"weight_decay": settings.weight_decay} | ({} if adamw else {"momentum": 0.9}),
         decays=is_matrix if settings.decay_on == "matrices" else None,
-        accumulate=settings.accumulate,
         rate=schedules.rate,
         weight=schedules.weight if penalizes else lambda _: 0.0,
         evaluation_steps=frozenset(epoch * per_epoch for epoch in looked_at),
@@ -146,7 +145,7 @@ def make_network(
         fit_head(model, examples, settings)
     if isinstance(model, ViT):
         # What cannot be compiled needs second derivatives or hooks, which the kernels do not have either.
-        model.fuse(settings.fused and can_compile_penalty(settings))
+        model.fuse(settings.compile and can_compile_penalty(settings))
     return model
 
 

@@ -155,7 +155,7 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
         "pixels": settings.pixels is not None,
         "ends": settings.ends not in {"data", "random-pixels"},
         "loss_on": settings.loss_on == "boxes",
-        "regularizer": bool({"uda", "fixmatch"} & {*settings.regularizer.split("+")}),
+        "regularizer": bool({"uda", "fixmatch", "ed-copies", "consistency"} & {*settings.regularizer.split("+")}),
         "observe": settings.observe > 0,
     }
     for name, needs_images in needed.items():

@@ -15,7 +15,6 @@ from torch.nn.modules.conv import _ConvNd
 
 # Kernels read 16 bytes at once if these begin at a multiple of 16 bytes, 8 numbers in bf16.
 _ALIGNMENT = 8
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 OptimizerState = dict[int, dict[str, Any]]
 Decays = Callable[[nn.Module, str], bool]
@@ -29,18 +28,6 @@ class _Member:
     index: int  # among all parameters of the model
     names: tuple[str, ...]  # several if layers share it
     shape: torch.Size
-    channels_last: bool
-
-    def flatten(self, values: Tensor) -> Tensor:
-        """Return values of the parameter's shape as a vector, in the order in which the parameter is stored."""
-        return (values.movedim(1, -1) if self.channels_last else values).reshape(-1)
-
-    def view(self, vector: Tensor) -> Tensor:
-        """Return a part of a flat tensor in the parameter's shape."""
-        if not self.channels_last:
-            return vector.view(self.shape)
-        examples, channels, *sides = self.shape
-        return vector.view(examples, *sides, channels).movedim(-1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +42,11 @@ class _Segment:
     def split(self, values: Tensor) -> list[Tensor]:
         """Return the members' parts of a flat tensor."""
         parts = torch.split(values, [member.shape.numel() for member in self.members])
-        return [member.view(part) for member, part in zip(self.members, parts, strict=True)]
+        return [part.view(member.shape) for member, part in zip(self.members, parts, strict=True)]
 
     def join(self, values: Iterable[Tensor]) -> Tensor:
         """Return values of all members as one flat tensor."""
-        return torch.cat([member.flatten(each) for member, each in zip(self.members, values, strict=True)])
+        return torch.cat([each.reshape(-1) for each in values])
 
 
 class FlatParameters:
@@ -90,9 +77,7 @@ class FlatParameters:
             given = names[parameter]
             cast = half and all(is_matrix(model, name) for name in given)
             decayed = decays is None or decays(model, given[0])
-            last = parameter.dim() in _CHANNELS_LAST and not parameter.is_contiguous()
-            last = last and parameter.is_contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
-            member = _Member(index, tuple(given), parameter.shape, last)
+            member = _Member(index, tuple(given), parameter.shape)
             # ASAM treats parameters by whether their name contains "weight".
             kind = cast, "weight" in given[0], decayed, parameter.dtype
             kinds.setdefault(kind, []).append((member, parameter))
@@ -101,7 +86,7 @@ class FlatParameters:
             # Those of odd sizes come last, so that all others are aligned.
             found.sort(key=lambda each: each[1].numel() % _ALIGNMENT > 0)
             members = [member for member, _ in found]
-            flat = torch.cat([member.flatten(parameter.detach()) for member, parameter in found])
+            flat = torch.cat([parameter.detach().reshape(-1) for _, parameter in found])
             segment = _Segment(nn.Parameter(flat), cast, decayed, members)
             for (_, parameter), part in zip(found, segment.split(flat), strict=True):
                 parameter.data = part

@@ -36,7 +36,7 @@ _STEPS_BETWEEN_AGREEMENTS = 20
 # So does reading the loss, for which a GPU must finish the steps that are queued.
 _STEPS_BETWEEN_CHECKS = 100
 _SECONDS_BETWEEN_UPDATES = 0.5
-# With 65 tokens flash attention is as fast as the memory-efficient kernel, with 196 faster (`attention_kernels`).
+# With 65 tokens flash attention is as fast as the memory-efficient kernel, with 196 faster.
 _FEW_TOKENS = 65
 
 

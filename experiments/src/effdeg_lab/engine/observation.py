@@ -19,8 +19,6 @@ from effdeg_lab.engine.settings import Training
 
 POINT_PROXIES: tuple[str, ...] = ("confidence", "entropy", "nuclear_norm", "thresholded_confidence")
 """The proxies that are recorded of the logits: names of :func:`effdeg.proxies.names`."""
-PATH_PROXIES: tuple[str, ...] = ()
-"""The proxies of paths that are recorded next to degrees, regions and variation; the first doubles the passes."""
 DEGREES = (3, 5, 10, 20, 40)
 """The highest degrees that are fitted along paths."""
 COPIES = "_copies"
@@ -157,9 +155,6 @@ def _measure_paths(model: Any, inputs: Any, *, nodes: int, **options: Any) -> di
         raw, logits = trace.fit(degree=degree), trace.fit(degree=degree, output="identity")
         found[f"effective_degree@{degree}"] = _round(raw.value, raw.stderr)
         found[f"effective_degree_normalized@{degree}"] = _round(logits.normalized, logits.normalized_stderr)
-    if PATH_PROXIES:
-        options |= {"nodes": nodes, "degree": min(DEGREES[-1], nodes - 1)}
-        found |= _list_values(proxies.evaluate(model, inputs, names=PATH_PROXIES, **options))
     return found
 
 

@@ -28,22 +28,11 @@ def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float
         features: N × D.
         labels: Class ids from 0, N.
         classes: The number of classes.
-        decay: The weight :math:`\lambda` of the penalty.
-
-    Raises:
-        ValueError: If the weight is not above 0, features are not N × D or not finite, or labels are not N class ids.
+        decay: The weight :math:`\lambda` of the penalty, above 0.
 
     Warns:
         RuntimeWarning: If 2,000 steps do not reach the minimum.
     """
-    if not decay > 0:
-        raise ValueError(f"decay={decay}: expected a number above 0, or else there may be no minimum.")
-    if features.dim() != 2 or not len(features) or labels.shape != features.shape[:1]:
-        shapes = f"shapes {tuple(features.shape)} and {tuple(labels.shape)}"
-        raise ValueError(f"expected features, N × D, such as features.flatten(1), and N labels; given {shapes}.")
-    if labels.is_floating_point() or not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        given = f"{labels.dtype} from {labels.min().item()} to {labels.max().item()}"
-        raise ValueError(f"expected labels that are integers from 0 to {classes - 1}, classes − 1; given {given}.")
     if not bool(features.isfinite().all()):
         raise ValueError("the features are not all finite.")
     x = torch.cat([features.double(), torch.ones_like(features[:, :1], dtype=torch.float64)], dim=1)

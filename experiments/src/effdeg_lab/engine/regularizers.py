@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from effdeg_lab.engine.examples import (
     soften,
     swap_half,
 )
-from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.settings import Training, choose_weights
 
 _SETTINGS = {
     "mixup": ("alpha",),
@@ -28,10 +28,12 @@ _SETTINGS = {
     "regmixup": ("alpha",),
     "sam": ("rho",),
     "asam": ("rho",),
-    "ed": ("nodes", "degree", "pairs", "sampling", "basis", "components", "at"),
+    "ed": ("sampling", "basis", "components", "at"),
 }
 ON_UNLABELED = ("ict", "ed-copies", "consistency", "uda", "fixmatch")
 """Regularizers of examples without labels, which ``baselines.method`` does not know."""
+COPIES = [changes.compose(changes.mirror, changes.shift(4)), changes.shift(4)]
+"""The changes of copies for ed-copies and consistency, one drawn per copy: a random crop, and perhaps a flip."""
 _NOT_HERE = {
     "embedding-mixup": "is for token ids, and there is no such data here",
     "neftune": "is for token ids, and there is no such data here",
@@ -65,8 +67,7 @@ def _collect_options(settings: Training, parts: list[str], classes: int) -> dict
     """Return the options of a regularizer, as ``baselines.method`` takes them."""
     found: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
     if "ed" in parts:
-        found["anchor"] = None if settings.anchor == "none" else settings.anchor
-        found["weights"] = choose_weights(settings.degree_weights, settings.degree)
+        found |= {**settings.penalty_options, "weights": choose_weights(settings.degree_weights, settings.degree)}
     if "regmixup" in parts:
         found["loss"] = settings.mixed_loss
     if {"mixup", "cutmix", "regmixup"} & {*parts}:
@@ -91,13 +92,6 @@ def _adapt(made: Method, settings: Training, examples: DeviceExamples) -> Method
     if settings.augment == "swap-simple-half":
         made = replace(made, mix=partial(swap_half, half=find_simple_half(examples)))
     return made
-
-
-def choose_weights(
-    name: Literal["degree", "square", "curvature"], degree: int
-) -> Literal["degree", "square"] | list[float]:
-    """Return the weights of degrees, as :class:`Penalty` takes them; those of curvature leave out straight lines."""
-    return [float(k) if k > 1 else 0.0 for k in range(degree + 1)] if name == "curvature" else name
 
 
 def can_compile_penalty(settings: Training) -> bool:
@@ -213,11 +207,10 @@ def _make_on_unlabeled(
     part: str, settings: Training, examples: DeviceExamples | None, teacher: nn.Module | None
 ) -> nn.Module | None:
     """Make one regularizer of unlabeled examples; None if it depends on what is not there when it is only checked."""
-    copies = [changes.parse(each) for each in settings.partners]
     if part == "ed-copies":
-        return Penalty(**_collect_options(settings, ["ed"], classes=0), partners=copies)
+        return Penalty(**_collect_options(settings, ["ed"], classes=0), partners=COPIES)
     if part == "consistency":
-        return Consistency(copies, teacher=teacher)
+        return Consistency(COPIES, teacher=teacher)
     if part == "ict":
         return None if teacher is None else ICT(teacher, alpha=settings.alpha)
     return None if examples is None else {"uda": UDA, "fixmatch": FixMatch}[part](examples.strengthen)
@@ -245,8 +238,6 @@ def _check_unlabeled(settings: Training, parts: list[str]) -> None:
             f"teacher={settings.teacher:g} gives targets to examples that have no label: use regularizer=ict or "
             "consistency, or ed or ed-copies with anchor=self or an unlabeled_batch."
         )
-    if "ed-copies" in parts and not settings.partners:
-        raise ValueError("regularizer=ed-copies needs partners, such as partners=mirror.")
     if settings.unlabeled_batch and not {"ed", *ON_UNLABELED} & {*parts}:
         raise ValueError(
             f"unlabeled_batch={settings.unlabeled_batch} is for regularizer=ed, {', '.join(ON_UNLABELED)}; "

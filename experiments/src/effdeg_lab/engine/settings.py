@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from effdeg.proxies import check_names
 from effdeg_lab.core.settings import MOST_NODES, Settings, check_fit, check_pairs, setting, unnamed
@@ -33,7 +33,32 @@ def _shrink_model(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Training(Settings):
+class PenaltySettings(Settings):
+    """The settings of the penalty that all experiments have."""
+
+    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
+    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
+    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
+    # labels: those of the two examples, or as for self if they have none. self: the outputs of the network, or of its
+    # teacher, for the two examples. none: the network runs there as at other nodes.
+    anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
+
+    @property
+    def penalty_options(self) -> dict[str, Any]:
+        """These settings as :class:`effdeg.Penalty` takes them."""
+        anchor = None if self.anchor == "none" else self.anchor
+        return {"nodes": self.nodes, "degree": self.degree, "pairs": self.pairs, "anchor": anchor}
+
+
+def choose_weights(
+    name: Literal["degree", "square", "curvature"], degree: int
+) -> Literal["degree", "square"] | list[float]:
+    """Return the weights of degrees, as :class:`effdeg.Penalty` takes them; those of curvature leave out lines."""
+    return [float(k) if k > 1 else 0.0 for k in range(degree + 1)] if name == "curvature" else name
+
+
+@dataclass(frozen=True)
+class Training(PenaltySettings):
     """The settings of one training run. Shares are of all epochs, so a shorter run keeps the shape of its schedule."""
 
     data: str = setting("cifar10", "a data set of docs/lab.md, or a file or folder in a known layout")
@@ -55,8 +80,6 @@ class Training(Settings):
     )
     epochs: int = setting(300, "passes over the training examples", scale=True, least=1, smoke=2)
     batch: int = setting(256, "examples per step, over all processes", least=1, smoke=16)
-    # Paths lie within a part; the loss is the mean over parts.
-    accumulate: int = setting(1, "take a step in this many parts, to save memory", least=1)
     limit: int | None = setting(None, "train on this many examples only", scale=True, least=1, smoke=lambda _: 64)
     # The seed decides which. A step has ``batch`` of them, and an epoch has as many steps as if all had labels.
     labeled: int | None = setting(None, "training examples with labels, as many of each class", least=1, smoke=20)
@@ -95,8 +118,7 @@ class Training(Settings):
     ] = setting("crop-flip", "random changes of the training images")
     crop_scale: float = setting(0.08, "the smallest share of the area that a resized crop covers", above=0, most=1)
     precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
-    compile: bool = unnamed(True, "compile the training step, on a GPU")
-    fused: bool = unnamed(True, "blocks of vit-tiny-mean by our kernels, on a GPU in bf16")
+    compile: bool = unnamed(True, "compile the training step, on a GPU; blocks of vit-tiny-mean then use our kernels")
     weight: float | None = setting(None, "of the penalty (λ); by default the regularizer's own", least=0)
     second_weight: float = setting(1.0, "of the second of two penalties, times the weight", least=0)
     ramp: float = setting(1 / 3, "share of training in which the weight rises along a sine", least=0, most=1)
@@ -105,21 +127,11 @@ class Training(Settings):
     alpha: float = setting(1.0, "mixup's α", least=0)
     rho: float = setting(0.05, "the radius of SAM and ASAM", least=0)
     jacobian_share: float = setting(1.0, "share of a batch for which the Jacobian is computed", above=0, most=1)
-    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
-    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
-    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
     sampling: Literal["cosine", "chebyshev", "uniform"] = setting("cosine", "where the nodes lie")
     basis: Literal["chebyshev", "legendre"] = setting("chebyshev", "the polynomials that are fitted")
-    # labels: those of the two examples, or as for self if they have none. self: the outputs of the network, or of its
-    # teacher, for the two examples. none: the network runs there as at other nodes.
-    anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
     # curvature: degree, but 0 for straight lines.
     degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
     teacher: float | None = setting(None, "decay of an average of the network, for ends and ict", above=0, most=1)
-    # By default a random crop and flip of an image that is cropped and flipped already.
-    partners: tuple[str, ...] = setting(
-        ("mirror+shift(4)", "shift(4)"), "changes of effdeg.changes for ed-copies and consistency, one drawn per copy"
-    )
     # points: at the points of paths, with labels mixed as in mixup; the examples themselves are not run. boxes: the
     # same with a box of one image in the other, as in CutMix.
     loss_on: Literal["examples", "points", "boxes"] = setting("examples", "where the loss is taken")
@@ -166,15 +178,15 @@ class Training(Settings):
 
         None for what ``torch.func.vmap`` cannot do: a second pass with other weights (SAM), differentiating twice (the
         Jacobian), hooks (paths at a layer) and our own derivative of principal components. None as well for
-        what a stack of networks has no code for: steps in parts, and parameters that are not decayed.
+        what a stack of networks has no code for: parameters that are not decayed.
         """
         if self.data == "imagenet":  # it may be streamed, batch by batch for one network
             return None
         parts = {*self.regularizer.split("+")}
         hooked = self.at is not None or self.components is not None
-        if parts - {"plain", "mixup", "ed"} or hooked or self.labeled or self.teacher or self.loss_on != "examples":
+        if parts - {"plain", "mixup", "ed"} or hooked or self.labeled or self.teacher:
             return None
-        if self.accumulate > 1 or self.decay_on != "all":
+        if self.loss_on != "examples" or self.decay_on != "all":
             return None
         # A penalty of weight 0 is not computed at all.
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
@@ -195,12 +207,7 @@ class Training(Settings):
                     f"measure_components={each} is out of range: paths of measure_nodes={self.measure_nodes} have 1 to "
                     f"{self.measure_nodes - 1} components."
                 )
-        if self.accumulate > 1 and self.unlabeled_batch:  # every part would draw as many
-            raise ValueError(
-                f"unlabeled_batch={self.unlabeled_batch} is not possible with accumulate={self.accumulate}: set one to "
-                "its default."
-            )
-        self.check_parts(self.batch)
+        self.check_share(self.batch)
         self._check_warm_up()
         also = [parse_nodes_and_degree(each) for each in self.measure_also]
         for nodes, degree in also:
@@ -212,14 +219,11 @@ class Training(Settings):
                 )
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
-    def check_parts(self, share: int) -> None:
-        """Raise unless the share of a batch that one process has can be divided into parts that have paths."""
-        whole = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
-        if share % self.accumulate:
-            raise ValueError(f"{whole} cannot be divided into accumulate={self.accumulate} equal parts.")
+    def check_share(self, share: int) -> None:
+        """Raise unless the share of a batch that one process has can have paths."""
         if {"ed", "ed-copies"} & {*self.regularizer.split("+")}:
-            part = whole if self.accumulate == 1 else f"each of accumulate={self.accumulate} parts of {whole}"
-            check_pairs(self.pairs, share // self.accumulate, what=part)
+            what = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
+            check_pairs(self.pairs, share, what=what)
             if self.unlabeled_batch:
                 check_pairs(self.pairs, self.unlabeled_batch, what=f"unlabeled_batch={self.unlabeled_batch}")
 

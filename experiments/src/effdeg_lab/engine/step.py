@@ -3,7 +3,6 @@
 import gc
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from effdeg import Penalty
 from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, RDrop
@@ -85,7 +83,6 @@ class Task:
     shape: Callable[[Tensor], int] | None = None
     clip: float | None = None
     decays: Decays | None = None  # the parameters that decay, if not all
-    accumulate: int = 1  # parts of a step, one after another; the loss is the mean over them
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     precision: str = "float32"  # or bf16, by autocast on a GPU
     compile: bool = True  # on a GPU
@@ -284,42 +281,29 @@ class Step:
         return [shape for shape in self._task.shapes or (None,) if (penalized, shape) not in self._steps]
 
     def _run(self, penalized: bool, shape: int | None) -> None:
-        given = zip(*(each.chunk(self._task.accumulate) for each in self._given), strict=True)
-        parts = [self._take(part, shape) for part in given]
+        # Examples and labels, mixed if the regularizer mixes, and perhaps examples without labels.
+        x, y, *unlabeled = self._batch(*self._given) if shape is None else self._batch(*self._given, shape)
+        mixed = *self._task.regularizer.batch(x, y), *unlabeled
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
-            losses = []
-            for number, part in enumerate(parts, start=1):
-                # DDP adds up gradients over processes once, with the last part.
-                waits = number < len(parts) and isinstance(self._wrapper, DistributedDataParallel)
-                with self._wrapper.no_sync() if waits else nullcontext():  # type: ignore[operator]
-                    losses.append(self._differentiate(penalized, part, len(parts)))
+            self._differentiate(penalized, *mixed)
             if self._task.clip is not None:
                 trained = [each for group in self.optimizer.param_groups for each in group["params"]]
                 nn.utils.clip_grad_norm_(trained, self._task.clip)
-            self.loss.copy_(losses[0] if len(parts) == 1 else torch.stack(losses).sum())
             return self.loss
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if self._task.teacher is not None:
             self._task.teacher.update(self._model)
 
-    def _take(self, given: tuple[Tensor, ...], shape: int | None) -> tuple[Tensor, ...]:
-        """Return a part of a batch: examples and labels, mixed if the regularizer mixes, and perhaps others."""
-        x, y, *unlabeled = self._batch(*given) if shape is None else self._batch(*given, shape)
-        return *self._task.regularizer.batch(x, y), *unlabeled
-
-    def _differentiate(self, penalized: bool, part: tuple[Tensor, ...], parts: int) -> Tensor:
-        """Accumulate the gradients of a part's share of the loss, and return that share."""
-        x, y, *unlabeled = part
+    def _differentiate(self, penalized: bool, x: Tensor, y: Tensor, *unlabeled: Tensor) -> None:
+        """Add up the gradients, and keep the loss and the penalty."""
         parameters = {} if self._flat is None else self._flat.unflatten()
         loss, penalty = self._losses[penalized](parameters, x, y, self._weight, *unlabeled)
-        if parts > 1:  # dividing by 1 would launch extra kernels
-            loss, penalty = loss / parts, penalty / parts
         loss.backward()  # type: ignore[no-untyped-call]
         self.penalties += penalty
-        return loss.detach()
+        self.loss.copy_(loss.detach())
 
     def _group_by_decay(self, decays: Decays) -> tuple[list[dict[str, Any]], list[int]]:
         """Return what an optimizer trains in two groups, with weight decay and without, and the places of all."""

@@ -11,17 +11,14 @@ from effdeg_lab.core.runs import get_rank_and_size
 from effdeg_lab.data import ImageSet, Labeled
 from effdeg_lab.data.decoding import (
     CHUNK,
-    Broken,
     Chunk,
     Crops,
-    check_first,
     count_decoders,
     read_crops,
     split_keys,
 )
 from effdeg_lab.engine.augment import RESIZED, augment_crops
 from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_examples, crop_batch
-from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.step import State
 from effdeg_lab.models import get_margin
@@ -35,8 +32,9 @@ def make_examples(data: Labeled | ImageSet, settings: Training, device: torch.de
     assert settings.pixels is not None
     _, count = count_examples(len(data.train), settings)
     settings.check_steps(settings.epochs * (count // settings.batch))
-    for images in (data.train, data.test):
-        check_first(Crops(images, settings.pixels))
+    for crops in (Crops(images, settings.pixels) for images in (data.train, data.test)):
+        for index in range(min(CHUNK, len(crops))):  # what cannot be read is noticed before hours of training
+            crops[0, index]
     return StreamedExamples(data, settings, device)
 
 
@@ -51,15 +49,13 @@ def check_stored(settings: Training) -> None:
 class StreamedSplit(Split):
     """The center of images in files, decoded on every access.
 
-    Processes that train together share the work: each yields a part of the chunks, but loads all images. A broken image
-    is replaced by another one, with that one's label in what is yielded or loaded.
+    Processes that train together share the work: each yields a part of the chunks, but loads all images.
     """
 
     _crops: Crops
-    _broken: Broken
 
-    def __init__(self, crops: Crops, labels: Tensor, broken: Broken) -> None:
-        vars(self).update(labels=labels, _crops=crops, _broken=broken)  # a split is frozen
+    def __init__(self, crops: Crops, labels: Tensor) -> None:
+        vars(self).update(labels=labels, _crops=crops)  # a split is frozen
 
     @property
     def inputs(self) -> Tensor:
@@ -68,7 +64,7 @@ class StreamedSplit(Split):
 
     def first(self, count: int) -> "StreamedSplit":
         """Return the first examples."""
-        return StreamedSplit(self._crops, self.labels[:count], self._broken)
+        return StreamedSplit(self._crops, self.labels[:count])
 
     def load(self) -> Split:
         """Decode all of them."""
@@ -86,7 +82,7 @@ class StreamedSplit(Split):
         decoders = min(count_decoders(device), len(indices) // CHUNK)  # a few images are not worth a process
         chunks = read_crops(self._crops, keys, decoders=decoders, pinned=device.type == "cuda")
         for part in group(chunks, size):
-            yield join(part, self._broken, device)
+            yield join(part, device)
 
 
 class StreamedExamples(DeviceExamples):
@@ -107,10 +103,9 @@ class StreamedExamples(DeviceExamples):
         self._set_scale(data, settings, device)
         size, margin = settings.pixels, get_margin(settings.model)
         splits = {"train": data.train[: self.count], "test": data.train[kept:] if settings.held_out else data.test}
-        self._broken = {name: Broken(len(images)) for name, images in splits.items()}
         self.train, self.test = (
-            StreamedSplit(Crops(images, size, margin=margin), torch.from_numpy(images.labels).to(device), broken)
-            for images, broken in zip(splits.values(), self._broken.values(), strict=True)
+            StreamedSplit(Crops(images, size, margin=margin), torch.from_numpy(images.labels).to(device))
+            for images in splits.values()
         )
         least = settings.crop_scale if settings.augment in RESIZED else None
         self._crops = Crops(splits["train"], size, seed=settings.seed, least=least, margin=margin)
@@ -140,20 +135,12 @@ class StreamedExamples(DeviceExamples):
         return self._send(parts, size) if on_gpu else self._wait(parts)
 
     def state(self) -> State:
-        """Return the state to keep in a checkpoint: the time that steps waited, and all processes' broken images."""
-        found = gather({name: each.names for name, each in self._broken.items()})
-        broken = {name: sorted({image for own in found for image in own[name]}) for name in self._broken}
-        return {"waited": self.waited, "broken": broken}
+        """Return the state to keep in a checkpoint: the time that steps waited."""
+        return {"waited": self.waited}
 
     def restore(self, state: State | None) -> None:
         """Continue from a checkpoint's state, or start anew."""
         self.waited = 0.0 if state is None else state["waited"]
-        for name, each in self._broken.items():
-            each.names = [] if state is None else [*state["broken"][name]]
-
-    def summarize(self) -> dict[str, int]:
-        """Return how many examples and classes there are, and how many images no process could read."""
-        return {**super().summarize(), "broken_images": sum(map(len, self.state()["broken"].values()))}
 
     def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
         while True:
@@ -162,7 +149,7 @@ class StreamedExamples(DeviceExamples):
             self.waited += time.perf_counter() - since
             if part is None:
                 return
-            yield join(part, self._broken["train"], self._device)
+            yield join(part, self._device)
 
     def _send(self, parts: Iterator[list[Chunk]], size: int) -> Generator[tuple[Tensor, ...]]:
         """Copy batches to the GPU on a stream of its own, so that one is on its way while a step uses another."""
@@ -178,7 +165,6 @@ class StreamedExamples(DeviceExamples):
                 return
             with torch.cuda.stream(side):
                 slot.fill(part)
-            self._broken["train"].report(each for chunk in part for each in chunk.broken)
             stream.wait_stream(side)
             slot.ready.record(stream)
             yield slot.batch
@@ -218,8 +204,7 @@ def group(chunks: Iterator[Chunk], size: int) -> Iterator[list[Chunk]]:
         yield part
 
 
-def join(part: list[Chunk], broken: Broken, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Put the images and labels of chunks together on a device, and report broken ones."""
-    broken.report(each for chunk in part for each in chunk.broken)
-    images, labels, _ = zip(*part, strict=True)
+def join(part: list[Chunk], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Put the images and labels of chunks together on a device."""
+    images, labels = zip(*part, strict=True)
     return tuple(torch.cat([each.to(device, non_blocking=True) for each in some]) for some in (images, labels))  # type: ignore[return-value]

@@ -24,13 +24,13 @@ from effdeg.baselines import Method as Regularizer
 from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import CannotStackError, Job, Run, StoppedError
-from effdeg_lab.core.settings import MOST_NODES, Settings, check_pairs, setting, unnamed
+from effdeg_lab.core.settings import check_pairs, setting, unnamed
 from effdeg_lab.data.sentences import load_task
 from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
 from effdeg_lab.engine.observation import draw, make_copies, observe
-from effdeg_lab.engine.regularizers import choose_weights
+from effdeg_lab.engine.settings import PenaltySettings, choose_weights
 from effdeg_lab.engine.stacked import Member, train_stack
 from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
@@ -64,7 +64,7 @@ _OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
 
 @dataclass(frozen=True)
-class FineTuning(Settings):
+class FineTuning(PenaltySettings):
     """The settings of one run; the defaults are the paper's for RTE, or run_glue.py's where the paper gives none."""
 
     data: str = setting("rte", "the task: rte, mrpc or cola")
@@ -84,10 +84,6 @@ class FineTuning(Settings):
     weight: float = setting(0.5, "of the penalty (λ)", least=0)
     alpha: float = setting(1.0, "mixup's α", above=0)
     noise: float = setting(1e-5, "R3F's noise", above=0)
-    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
-    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
-    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
-    anchor: Literal["labels", "self", "none"] = setting("labels", "the values at the ends of paths")
     degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
     place: Literal["embeddings", "sum"] = setting(
         "embeddings", "where paths lie: after LayerNorm and dropout, or before"
@@ -320,13 +316,7 @@ def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | N
         "r3f": lambda: R3F(noise=settings.noise),
         "ed": lambda: TextPenalty(
             settings,
-            Penalty(
-                nodes=settings.nodes,
-                degree=settings.degree,
-                pairs=settings.pairs,
-                anchor=None if settings.anchor == "none" else settings.anchor,
-                weights=choose_weights(settings.degree_weights, settings.degree),
-            ),
+            Penalty(**settings.penalty_options, weights=choose_weights(settings.degree_weights, settings.degree)),
             model,
         ),
     }

@@ -28,10 +28,11 @@ from effdeg_lab.core.recipe import Method, Recipe, Study
 from effdeg_lab.core.results import MethodRuns, Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.search import Draws, draw_points
-from effdeg_lab.core.settings import Settings, check_pairs, setting, unnamed
+from effdeg_lab.core.settings import check_pairs, setting, unnamed
 from effdeg_lab.data.completions import SCAN, Completions, load_completions
 from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.observation import draw, make_copies, observe
+from effdeg_lab.engine.settings import PenaltySettings
 from effdeg_lab.engine.step import autocast
 from effdeg_lab.experiments.glue import find_folder
 from effdeg_lab.experiments.picking.study import make_recipe as make_pool
@@ -50,7 +51,7 @@ _LORA_SCALE = 2.0  # α / rank
 
 
 @dataclass(frozen=True)
-class Completing(Settings):
+class Completing(PenaltySettings):
     """The settings of one run."""
 
     data: str = setting("webnlg", "the task: webnlg, scan-jump, scan-length or scan-around-right")
@@ -68,9 +69,6 @@ class Completing(Settings):
     weight: float = setting(5.0, "of the penalty (λ)", least=0)
     alpha: float = setting(1.0, "mixup's α", above=0)
     noise: float = setting(5.0, "NEFTune's α", above=0)
-    nodes: int = setting(4, "nodes on each path (r)", least=3)
-    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
-    pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
     anchor: Literal["labels", "self"] = setting("labels", "the values at the ends of paths")
     top: int = setting(64, "tokens whose probabilities are fitted at a position", least=2, smoke=8)
     precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
@@ -274,7 +272,7 @@ class TokenPenalty(nn.Module):
     def __init__(self, settings: Completing) -> None:
         super().__init__()
         # Where labels are anchored, they are put in below: at a position, a path has its own tokens.
-        self.penalty = effdeg.Penalty(nodes=settings.nodes, degree=settings.degree, pairs=settings.pairs, anchor="self")
+        self.penalty = effdeg.Penalty(**settings.penalty_options | {"anchor": "self"})
         self._anchored, self._top = settings.anchor == "labels", settings.top
 
     def forward(self, run: Encode, x: Embedded, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP
+from effdeg_lab.data.cifar10 import CIFAR10N
 from effdeg_lab.data.completions import SCAN
-from effdeg_lab.data.image_sets import CIFAR10N
 from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.data.pacs import DOMAINS
@@ -246,8 +246,8 @@ def write_scan(folder: Path) -> None:
         _write_rows(folder / "scan" / f"{split}-test.jsonl", rows[-8:])
 
 
-def write_deit(file: Path) -> None:
-    """Write DeiT-Tiny of random weights, with timm's names."""
+def write_deit(file: Path, depth: int = 2) -> None:
+    """Write DeiT-Tiny of random weights and few blocks, with timm's names."""
     from safetensors.torch import save_file
 
     generator = torch.Generator().manual_seed(0)
@@ -255,10 +255,10 @@ def write_deit(file: Path) -> None:
     shapes |= {"patch_embed.proj.weight": (192, 3, 16, 16), "patch_embed.proj.bias": (192,)}
     shapes |= {"head.weight": (1000, 192), "head.bias": (1000,)}
     layers = {"attn.qkv": (576, 192), "attn.proj": (192, 192), "mlp.fc1": (768, 192), "mlp.fc2": (192, 768)}
-    for block in range(12):
+    for block in range(depth):
         for name, (out, into) in layers.items():
             shapes |= {f"blocks.{block}.{name}.weight": (out, into), f"blocks.{block}.{name}.bias": (out,)}
-    for name in ("norm", *(f"blocks.{block}.norm{place}" for block in range(12) for place in (1, 2))):
+    for name in ("norm", *(f"blocks.{block}.norm{place}" for block in range(depth) for place in (1, 2))):
         shapes |= {f"{name}.weight": (192,), f"{name}.bias": (192,)}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: 0.05 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}, file)

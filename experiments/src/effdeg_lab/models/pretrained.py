@@ -129,9 +129,12 @@ def load_deit_tiny(file: Path, *, size: int = 224, classes: int | None = None) -
         raise FileNotFoundError(f"{file} is not a file: expected the weights of DeiT-Tiny, deit_tiny_patch16_224.")
     from safetensors.torch import load_file
 
-    model = ViT(size=size, patch=16, classes=1000)
     with explain_errors(file, "the weights of DeiT-Tiny"):
-        model.load_state_dict(_rename_timm(load_file(file), side=size // 16))
+        stored = _rename_timm(load_file(file), side=size // 16)
+    depth = 1 + max((int(name.split(".")[1]) for name in stored if name.startswith("blocks.")), default=0)
+    model = ViT(size=size, patch=16, classes=1000, depth=depth)
+    with explain_errors(file, "the weights of DeiT-Tiny"):
+        model.load_state_dict(stored)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = 1e-6  # timm's, where torch has 1e-5

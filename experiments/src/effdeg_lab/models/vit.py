@@ -151,10 +151,6 @@ class ViT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if pool not in ("token", "mean"):
-            raise ValueError(f"pool={pool!r} is not known: use 'token' or 'mean'.")
-        if positions not in ("learned", "sincos"):
-            raise ValueError(f"positions={positions!r} is not known: use 'learned' or 'sincos'.")
         self.pool = pool
         given: dict[str, Any] = {"size": size, "patch": patch, "channels": channels, "width": width}
         self.embed = PatchEmbedding(**given, class_token=pool == "token", positions=positions)

@@ -20,7 +20,7 @@ WIDTH, HIDDEN, HEADS, TOKENS = 192, 768, 3, 64
 # chips (10.0) have.
 ON_LARGE_CHIP = torch.cuda.is_available() and torch.cuda.get_device_capability() in {(9, 0), (10, 0)}
 
-# Tuned on an H200 (python -m benchmarks kernel_tiles): rows and columns of a tile or of a chunk of it, warps, and
+# Tuned on an H200: rows and columns of a tile or of a chunk of it, warps, and
 # stages of the loop that loads weights.
 NORM_FORWARD = {"ROWS": 8, "num_warps": 4}
 ATTENTION_FORWARD = {"num_warps": 4, "num_stages": 2}

@@ -206,8 +206,10 @@ def _list_times(results: Results) -> Table:
 
 
 def _has_own_epochs(results: Results) -> bool:
-    """Return whether runs have as many epochs as the recipe, so that the paper's accuracies belong in their curves."""
-    return bool(results.recipe.settings.to_dict().get("epochs", results.epochs) == results.epochs)
+    """Return whether runs have as many epochs as the paper's, so that its accuracies belong in their curves."""
+    recipe = results.recipe
+    epochs = recipe.paper_epochs or recipe.settings.to_dict().get("epochs", results.epochs)
+    return bool(epochs == results.epochs)
 
 
 def _plot_curves(results: Results, theme: str) -> "Figure":

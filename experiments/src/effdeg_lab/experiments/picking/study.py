@@ -554,7 +554,7 @@ class Picking(Study):
 
 OBSERVED: dict[str, Any] = {"observe": 2000, "measure_paths": 200, "measure_nodes": 64}
 # A run takes seconds: compiling, tuning kernels and looking at it on the way would take longer.
-SETTINGS = Training(augment="none", compile=False, fused=False, evaluate_every=1000, **OBSERVED)
+SETTINGS = Training(augment="none", compile=False, evaluate_every=1000, **OBSERVED)
 
 RESNETS = ("resnet9-8", "resnet9-16", "resnet9-32", "resnet9-64")
 LARGE_RESNETS = ("resnet18-16", "resnet18-32", "resnet18-64")

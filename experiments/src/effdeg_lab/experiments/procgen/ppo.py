@@ -23,8 +23,9 @@ from torch.distributions import Beta
 from effdeg import Penalty, SineRamp
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.runs import Job, StoppedError
-from effdeg_lab.core.settings import MOST_NODES, Settings, setting, unnamed
+from effdeg_lab.core.settings import setting, unnamed
 from effdeg_lab.engine.loop import SECONDS_AT_RISK, GpuLock, shares_gpu, tune_kernels
+from effdeg_lab.engine.settings import PenaltySettings
 from effdeg_lab.engine.step import CapturedStep, autocast, compile_on, refill
 from effdeg_lab.experiments.procgen.games import (
     ACTIONS,
@@ -46,7 +47,7 @@ _LATEST = 100  # episodes that the returns along training are means of
 
 
 @dataclass(frozen=True)
-class PPO(Settings):
+class PPO(PenaltySettings):
     """The settings of one run: cleanrl's, with mixreg's number of games, and the paper's for the penalty."""
 
     game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = setting("starpilot", "the game of Procgen")
@@ -70,15 +71,12 @@ class PPO(Settings):
     weight: float = setting(0.0, "of the actor's effective degree (λ); if 0, it is not computed", least=0)
     ramp: float = setting(1 / 6, "share of the steps in which the weight rises", least=0, most=1)
     pairs: int = setting(2048, "paths in a minibatch", least=1, smoke=8)
-    nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
-    degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
     components: int | None = setting(3, "principal components of the action probabilities", least=1)
     anchor: Literal["none", "self"] = setting("none", "the values at the ends of paths")
     evaluate_every: int = unnamed(1000000, "steps between log entries", least=1, smoke=64)
     episodes: int = unnamed(500, "at least this many are played at the end", least=1, smoke=8)
     precision: Literal["float32", "bf16"] = unnamed("bf16", "of training on a GPU; a CPU computes in float32")
-    compile: bool = unnamed(True, "compile the training step, on a GPU")
-    fused: bool = unnamed(True, "convolutions by our kernels, on a GPU in bf16")
+    compile: bool = unnamed(True, "compile the training step, on a GPU; in bf16 convolutions then use our kernels")
 
     @property
     def batch(self) -> int:
@@ -100,13 +98,7 @@ class PPO(Settings):
 
 def make_penalty(settings: PPO) -> Penalty:
     """Make the penalty of the paper's appendix F.5: of action probabilities, without labels."""
-    return Penalty(
-        nodes=settings.nodes,
-        degree=settings.degree,
-        pairs=settings.pairs,
-        components=settings.components,
-        anchor=None if settings.anchor == "none" else "self",
-    )
+    return Penalty(**settings.penalty_options, components=settings.components)
 
 
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
@@ -182,7 +174,7 @@ class Learner:
         self.agent, self._settings = agent, settings
         self._device = device = next(agent.parameters()).device
         self._on_gpu = device.type == "cuda"
-        agent.fuse(settings.fused and settings.precision == "bf16")
+        agent.fuse(settings.compile and settings.precision == "bf16")
         self._penalty = make_penalty(settings) if settings.weight > 0 else None
         steps, half = settings.rollout, settings.games // 2
         shape = (steps, settings.games)
