@@ -13,17 +13,12 @@ import torch
 from tests.train.test_parallel import SHARDS_ON_CPU
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# Without a framework, they are run in one process, which imports torch once.
+# Run in one process each, which imports torch or transformers once.
 PLAIN = ["plain_loop.py", "accumulation.py", "mixed_precision.py", "checkpointing.py", "baselines.py"]
-FRAMEWORKS = [
-    "compiled.py",
-    "lightning_callback.py",
-    "huggingface_trainer.py",
-    "finetune_text.py",
-    "accelerate_loop.py",
-]
+HUGGING_FACE = ["huggingface_trainer.py", "finetune_text.py", "accelerate_loop.py"]
 # resume.py is run in test_resume.py.
 ELSEWHERE = {
+    *("compiled.py", "lightning_callback.py"),
     *("resume.py", "distributed.py", "cuda_graph.py", "fast_training.py", "rank_a_pool.py", "ppo_penalty.py"),
     "finetune_language_model.py",
 }
@@ -56,17 +51,13 @@ def accuracy(output):
     return min(float(found) / 100 for found in re.findall(r"held-out accuracy ([\d.]+)%", output))
 
 
-def test_plain_examples_train():
-    _, *outputs = run(["-c", RUN_ALL], *(EXAMPLES / name for name in PLAIN)).split("example:")
-    accuracies = {name: accuracy(output) for name, output in zip(PLAIN, outputs, strict=True)}
-    assert min(accuracies.values()) > 0.6, accuracies  # by chance 0.1
-
-
-@pytest.mark.parametrize("name", FRAMEWORKS)
-def test_an_example_of_a_framework_trains(name):
-    if name == "compiled.py" and not _compiler():
+@pytest.mark.parametrize("names", [PLAIN, HUGGING_FACE, ["lightning_callback.py"], ["compiled.py"]])
+def test_examples_train(names):
+    if names == ["compiled.py"] and not _compiler():
         pytest.skip("torch.compile needs a C++ compiler")
-    assert accuracy(run(["-c", RUN_ALL], EXAMPLES / name)) > 0.6
+    _, *outputs = run(["-c", RUN_ALL], *(EXAMPLES / name for name in names)).split("example:")
+    accuracies = {name: accuracy(output) for name, output in zip(names, outputs, strict=True)}
+    assert min(accuracies.values()) > 0.6, accuracies  # by chance 0.1
 
 
 def test_the_distributed_example_trains():
@@ -175,7 +166,7 @@ def test_completions_that_cannot_be_used_are_refused(line, message, tmp_path, mo
 
 
 def test_every_example_is_run():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == {*PLAIN, *FRAMEWORKS, *ELSEWHERE}
+    assert {file.name for file in EXAMPLES.glob("*.py")} == {*PLAIN, *HUGGING_FACE, *ELSEWHERE}
 
 
 def _compiler():

@@ -157,20 +157,6 @@ def test_a_layer_under_another_precision_and_the_hooks_of_others():
     torch.testing.assert_close(measured.per_path, expected.per_path)
 
 
-def test_the_ends_of_a_path_are_the_examples():
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(**small, vocab_size=30, num_labels=3)
-    model = transformers.BertForSequenceClassification(config).eval()
-    inputs = tokens(25) | {"attention_mask": torch.ones(25, 7, dtype=torch.int64)}
-    traced = effdeg.trace(model, inputs, at="bert.embeddings", paths=10, nodes=2, sampling="uniform")
-    with torch.no_grad():
-        expected = model(**inputs).logits
-    ends = traced.values("identity").flip(1)
-    torch.testing.assert_close(ends, expected[traced.pairs], rtol=1e-4, atol=1e-5)
-
-
 def test_a_model_that_needs_gradients_is_told_how():
     def forces(x):
         return torch.autograd.grad(x.requires_grad_().square().sum(), x)[0]

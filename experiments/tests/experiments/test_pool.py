@@ -1,3 +1,5 @@
+"""Pools: measures are ranked as effdeg ranks them, over a grid, and by random search within strata."""
+
 import copy
 import math
 import random
@@ -9,7 +11,14 @@ from toy_results import POOL, make_degree, make_run
 
 from effdeg.pools import rank
 from effdeg_lab.core.results import collect
-from effdeg_lab.experiments.pools.study import correlate_given, read_pool
+from effdeg_lab.core.search import draw_points
+from effdeg_lab.experiments.pools.study import (
+    RandomPool,
+    correlate_given,
+    correlate_given_training,
+    read_models,
+    read_pool,
+)
 
 AXES = ["batch", "lr"]
 
@@ -133,3 +142,135 @@ def test_models_that_differ_only_where_it_does_nothing_are_resampled_together():
     rows = [{key: model[key] for key in (*AXES, "gap", name)} for model in found.models]
     together = rank(rows, hyperparameters=AXES, clusters=["batch"]).scores[name]
     assert found.scores[name].kendall == together.kendall
+
+
+VARIANTS = [f"effective_degree{kind}_test@{m}" for m in (1, 3, 10) for kind in ("", "_normalized")]
+
+
+def draw(draws):
+    alpha = draws.zero_or_uniform(0.1, 1.0)
+    return {"regularizer": "mixup" if alpha else "plain", "alpha": alpha, "lr": draws.log_uniform(1e-3, 1.0)}
+
+
+RECIPE = replace(POOL, grid={}, search=draw_points(draw, 48, seed=0), seeds=(0,), study=RandomPool(fit=0.9))
+
+
+def make_runs(sign=1.0):
+    """Make runs in which ED with 3 components follows the gap, but mixup lowers all gaps and raises all degrees."""
+    rng, runs = random.Random(0), []
+    for place, point in enumerate(RECIPE.points()):
+        mixes = point["regularizer"] == "mixup"
+        gap = rng.gauss(0.2 if mixes else 0.3, 0.02)
+        degree = sign * (10 * gap + rng.gauss(0, 0.06)) + 5.0 * mixes
+        noise = [make_degree(rng.gauss(2, 1), rng.gauss(2, 1)) for _ in range(3)]
+        measured = {"sharpness@0.05": rng.random(), "sharpness@0.1": rng.random(), "parameter_norm": rng.random()}
+        train = 0.5 if place % 12 == 0 else 0.9 + 0.1 * rng.random()
+        summary = {
+            "gap": gap,
+            "train_accuracy": train,
+            "proxies": {name: {"value": value, "stderr": None} for name, value in measured.items()},
+            "test_proxies": {"confidence": {"value": 0.9 - gap + rng.gauss(0, 0.05), "stderr": 0.01}},
+            "effective_degree": noise[0],
+            "effective_degree_components": {"1": noise[1], "3": make_degree(degree, rng.random()), "10": noise[2]},
+        }
+        runs.append(make_run(RECIPE, "plain", train - gap, summary=summary, **point))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def results():
+    (found,) = collect(RECIPE, make_runs())
+    return found
+
+
+def test_measures_are_ranked_within_strata_among_models_that_fit(results):
+    models = read_models(results)
+    assert {*models[0]} >= {"confidence_test", "parameter_norm", "recipe", *VARIANTS}
+    fitted = [model for model in models if model["train_accuracy"] >= 0.9]
+    assert len(fitted) == 44
+    table, best, tests, _, everything = RECIPE.study.tables(results)
+    measures = ["effective_degree_test@3", "-confidence_test", "parameter_norm"]
+    expected = rank(fitted, measures=measures, strata=["recipe"])
+    assert table.title.startswith("The 44 of 48 models that fit (90%): 5 epochs, seed 0")
+    assert table.columns[-2:] == tuple(f"Kendall {name}" for name in expected.strata)
+    cells = {row[0]: row for row in table.rows}
+    for name, score in expected.scores.items():
+        found = [cells[name][1], *cells[name][3:]]
+        inside = [each.scores[name].kendall for each in expected.strata.values()]
+        for cell, statistic in zip(found, (score.pearson, score.kendall, *inside), strict=True):
+            assert cell.startswith(f"{statistic.value:z.2f} (")
+    # Mixed, the strata would hide it.
+    mixed = rank(fitted, measures=measures[:1]).scores[measures[0]]
+    assert mixed.pearson.value < 0 < 0.9 < expected.scores[measures[0]].pearson.value
+    assert everything.title == "All 48 models"
+    assert [row[0] for row in best.rows] == ["sharpness (2 variants)", "effective degree (6 variants)"]
+    assert best.rows[1][1].endswith("effective_degree_test@3")
+    assert tests.title.startswith("Advantage of effective_degree_test@3")
+    assert {row[0] for row in tests.rows} > {"parameter_norm", "-confidence_test"}
+
+
+def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):
+    verdict = RECIPE.study.claim(results)
+    fitted = [model for model in read_models(results) if model["train_accuracy"] >= 0.9]
+    best = rank(fitted, measures=VARIANTS, strata=["recipe"], variants={"ED": VARIANTS}).best["ED"]["pearson"]
+    assert (verdict.word, verdict.value, verdict.interval) == ("holds", best.corrected, best.interval)
+    (turned,) = collect(RECIPE, make_runs(sign=-1.0))
+    assert RECIPE.study.claim(turned).word == "not decided"
+    runs = make_runs()
+    for run in runs:
+        run.summary["train_accuracy"] = 0.5 + run.summary["gap"]
+    (explained,) = collect(replace(RECIPE, study=RandomPool()), runs)
+    verdict = explained.recipe.study.claim(explained)
+    assert verdict.word == "not decided"
+    assert str(verdict).endswith("as training accuracy alone follows the gap at least as closely")
+    for run in runs:  # there is nothing to explain
+        falling = make_degree(1 - run.summary["gap"], 2 - run.summary["gap"])
+        components = dict.fromkeys(("1", "3", "10"), falling)
+        run.summary.update(effective_degree=falling, effective_degree_components=components)
+    (falls,) = collect(replace(RECIPE, study=RandomPool()), runs)
+    verdict = falls.recipe.study.claim(falls)
+    assert (verdict.word, verdict.reason) == ("does not hold", "")
+
+
+def test_correlations_given_training_accuracy_are_means_over_strata():
+    rng = np.random.default_rng(0)
+    rows = [
+        {"recipe": recipe, "train_accuracy": train, "a": train + rng.normal() + shift, "gap": train + rng.normal()}
+        for recipe, count, shift in (("x", 10, 0.0), ("y", 30, 100.0))
+        for train in rng.normal(size=count)
+    ]
+    ranking = rank(rows, measures=["a", "train_accuracy"], strata=["recipe"], resamples=100)
+    found = []
+    for recipe in ("x", "y"):
+        kept = [[row[name] for row in rows if row["recipe"] == recipe] for name in ("a", "gap", "train_accuracy")]
+        inverse = np.linalg.inv(np.corrcoef(kept))
+        found.append(-inverse[0, 1] / np.sqrt(inverse[0, 0] * inverse[1, 1]))
+    assert correlate_given_training(ranking, "a") == pytest.approx((9 * found[0] + 29 * found[1]) / 38)
+    assert correlate_given_training(ranking, "train_accuracy") is None
+    alone = rank(rows[:10], measures=["a", "train_accuracy"], resamples=100)
+    assert correlate_given_training(alone, "a") == pytest.approx(found[0])
+
+
+def test_there_is_a_figure_of_four_panels_for_each_stratum(results):
+    figures = sorted(RECIPE.study.figures(results), key=lambda figure: figure.name)
+    assert [figure.name for figure in figures] == ["panels-with-mixup", "panels-without-mixup"]
+    drawn = figures[1].draw("dark")
+    titles = [axes.get_title(loc="left").split("\n")[0] for axes in drawn.axes]
+    assert titles[0].startswith("sharpness@")  # no adaptive sharpness was measured
+    assert titles[1:] == ["parameter_norm", "effective_degree_test@3"]
+
+
+def test_measures_are_also_ranked_by_other_comparisons(results):
+    study = replace(RECIPE.study, fit=0.0, finer=("recipe", "lr"))
+    (table,) = [each for each in study.tables(results) if "by which models are compared" in each.title]
+    # Learning rates are all different, so that none are compared within them.
+    fit = "within strata, those that fit (99%): 5 models"
+    assert table.columns == ("measure", "within strata: 48 models", "all together: 48 models", fit)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert {"effective_degree_test@3", "-confidence_test", "parameter_norm"} < rows.keys()
+    models = read_models(results)
+    fitted = [model for model in models if model["train_accuracy"] >= 0.99]
+    for name in ("effective_degree_test@3", "parameter_norm"):
+        compared = ((models, ["recipe"]), (models, []), (fitted, ["recipe"]))
+        taus = [rank(pool, measures=[name], strata=strata).scores[name].kendall.value for pool, strata in compared]
+        assert [float(cell.split(" ")[0]) for cell in rows[name]] == pytest.approx(taus, abs=0.006)

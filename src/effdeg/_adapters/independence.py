@@ -109,19 +109,19 @@ def measure_dependence(
     first, second = run_batch(one), run_batch(other)
     if len(first) != len(second):
         return 0.0, 0.0
-    dependence = _largest_change(first, second, shared, shared, eps)
+    dependence = find_largest_change(first, second, shared, shared, eps)
     equal = rows.new_tensor(range(int(between[0]), points))
     noise = max(
-        _largest_change(second, second, equal[:-1], equal[1:], eps),
-        _largest_change(second, run_batch(other, seed=1), equal, equal, eps),
+        find_largest_change(second, second, equal[:-1], equal[1:], eps),
+        find_largest_change(second, run_batch(other, seed=1), equal, equal, eps),
     )
     # Outputs that change from run to run anyway show nothing about the rest of the batch.
-    if dependence and (change := _largest_change(first, run_batch(one), shared, shared, eps)):
+    if dependence and (change := find_largest_change(first, run_batch(one), shared, shared, eps)):
         return 0.0, max(noise, change)
     return dependence, noise
 
 
-def _largest_change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, eps: float) -> float:
+def find_largest_change(one: list[Tensor], other: list[Tensor], rows: Tensor, other_rows: Tensor, eps: float) -> float:
     """Return the largest change of any output between rows, as a share of the spread; 0 if it is only rounding."""
     largest = 0.0
     for before, after in zip(one, other, strict=False):

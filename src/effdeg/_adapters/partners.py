@@ -12,6 +12,7 @@ from torch import Tensor
 
 from effdeg._adapters.arguments import ItemReader
 from effdeg._adapters.examples import as_examples, describe_shapes, find_broken
+from effdeg._adapters.independence import find_largest_change
 from effdeg._adapters.inference import seed_everything
 from effdeg._utils.tree import Tree, has_rows, map_tensors, named_tensors, take, tensors
 
@@ -142,29 +143,20 @@ def find_dependent_row(run: Callable[[Tensor], Tree], count: int) -> int | None:
     ``run`` calls the function on some of ``count`` examples: the first and the last with the others, and with copies of
     themselves in their place. A function that draws from its own generator, or varies in shape, is not judged.
     """
+    every = torch.arange(count, device="cpu")
 
     def run_seeded(rows: Tensor) -> list[Tensor]:
         with _draw_from(torch.Generator().manual_seed(0)), seed_everything(0), torch.no_grad():
-            return [leaf for leaf in tensors(run(rows)) if has_rows(leaf, count)]
+            return [leaf.detach().double() for leaf in tensors(run(rows)) if has_rows(leaf, count)]
 
-    every = torch.arange(count, device="cpu")
+    def differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
+        return find_largest_change(one, other, every[[row]], every[[row]], torch.finfo(torch.float32).eps) > 0
+
     for row in (0, count - 1) if count > 1 else ():
         whole, alone = run_seeded(every), run_seeded(torch.full_like(every, row))
-        if _differ(whole, alone, row) and not _differ(whole, run_seeded(every), row):
+        if differ(whole, alone, row) and not differ(whole, run_seeded(every), row):
             return row
     return None
-
-
-def _differ(one: list[Tensor], other: list[Tensor], row: int) -> bool:
-    """Return whether a row of two batches differs, by more than rounding."""
-    for first, second in zip(one, other, strict=False):
-        if first.shape != second.shape or first.numel() == 0:
-            continue
-        values, mine, others = (each.detach().double() for each in (first, first[row], second[row]))
-        spread = float(values.max() - values.min())
-        if bool(((mine - others).abs() > 1e-3 * spread).any()):
-            return True
-    return False
 
 
 @contextmanager

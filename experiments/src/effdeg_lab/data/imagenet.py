@@ -21,10 +21,7 @@ from effdeg_lab.data.layouts import Scale, explain_errors, find_shards
 from effdeg_lab.data.sources import HUB, DataSet
 
 _CLASSES = 1000
-_SCALE: Scale = (
-    (0.5,) * 3,
-    (0.5,) * 3,
-)  # both of the paper's recipes scale pixels to [-1, 1]
+_SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]
 _STATED = "train/CLASS/*.JPEG and val/CLASS/*.JPEG, or train-*.parquet and val*-*.parquet"
 
 

@@ -50,11 +50,9 @@ class PenaltySettings(Settings):
         return {"nodes": self.nodes, "degree": self.degree, "pairs": self.pairs, "anchor": anchor}
 
 
-def choose_weights(
-    name: Literal["degree", "square", "curvature"], degree: int
-) -> Literal["degree", "square"] | list[float]:
+def choose_weights(name: Literal["degree", "curvature"], degree: int) -> Literal["degree"] | list[float]:
     """Return the weights of degrees, as :class:`effdeg.Penalty` takes them; those of curvature leave out lines."""
-    return [float(k) if k > 1 else 0.0 for k in range(degree + 1)] if name == "curvature" else name
+    return [float(k) if k > 1 else 0.0 for k in range(degree + 1)] if name == "curvature" else "degree"
 
 
 @dataclass(frozen=True)
@@ -130,12 +128,12 @@ class Training(PenaltySettings):
     sampling: Literal["cosine", "chebyshev", "uniform"] = setting("cosine", "where the nodes lie")
     basis: Literal["chebyshev", "legendre"] = setting("chebyshev", "the polynomials that are fitted")
     # curvature: degree, but 0 for straight lines.
-    degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
+    degree_weights: Literal["degree", "curvature"] = setting("degree", "what coefficients are weighted by")
     teacher: float | None = setting(None, "decay of an average of the network, for ends and ict", above=0, most=1)
     # points: at the points of paths, with labels mixed as in mixup; the examples themselves are not run. boxes: the
     # same with a box of one image in the other, as in CutMix.
     loss_on: Literal["examples", "points", "boxes"] = setting("examples", "where the loss is taken")
-    mixed_loss: Literal["cross-entropy", "brier", "l1"] = setting("cross-entropy", "of regmixup at the mixed examples")
+    mixed_loss: Literal["cross-entropy", "brier"] = setting("cross-entropy", "of regmixup at the mixed examples")
     components: int | None = setting(
         None, "principal components of the outputs; by default all outputs as they are", least=1
     )

@@ -84,7 +84,7 @@ class FineTuning(PenaltySettings):
     weight: float = setting(0.5, "of the penalty (λ)", least=0)
     alpha: float = setting(1.0, "mixup's α", above=0)
     noise: float = setting(1e-5, "R3F's noise", above=0)
-    degree_weights: Literal["degree", "square", "curvature"] = setting("degree", "what coefficients are weighted by")
+    degree_weights: Literal["degree", "curvature"] = setting("degree", "what coefficients are weighted by")
     place: Literal["embeddings", "sum"] = setting(
         "embeddings", "where paths lie: after LayerNorm and dropout, or before"
     )
