@@ -39,16 +39,15 @@ def train(name: str) -> list[nn.Module]:
 
 @torch.no_grad()
 def follow(model: nn.Module) -> tuple[Tensor, float]:
-    """Return, along paths between held-out digits, the probability of the class at their end, and the mean degree."""
+    """Return, along paths between held-out digits, the probability of the right endpoint's class and the mean ED."""
     digits, alpha = load_digits(per_class=5, seed=0), chebyshev_nodes(NODES)
-    ends, labels = digits.held_out.double(), digits.held_out_labels
-    pairs = [(2 * each, 2 * each + 1) for each in range(2 * PATHS) if labels[2 * each] != labels[2 * each + 1]][:PATHS]
-    points = torch.stack([torch.lerp(ends[one], ends[two], alpha[:, None]) for one, two in pairs])
+    images, labels = digits.held_out.double(), digits.held_out_labels
+    pairs = [(one, one + 1) for one in range(0, 4 * PATHS, 2) if labels[one] != labels[one + 1]][:PATHS]
+    points = torch.stack([torch.lerp(images[one], images[two], alpha[:, None]) for one, two in pairs])
     values = model.double()(points.flatten(0, 1)).softmax(1).unflatten(0, points.shape[:2])
     degrees = [effective_degree(fit(path, alpha, 20)).item() for path in values]
-    return torch.stack([path[:, labels[two]] for path, (_, two) in zip(values, pairs, strict=True)]), sum(
-        degrees
-    ) / PATHS
+    lines = torch.stack([path[:, labels[two]] for path, (_, two) in zip(values, pairs, strict=True)])
+    return lines, sum(degrees) / PATHS
 
 
 def write_svg(frames: dict[str, list[tuple[Tensor, float]]], colors: Theme) -> str:

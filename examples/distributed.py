@@ -1,4 +1,4 @@
-"""DDP or FSDP2 on several processes: the penalty of a process is that of its own share of the batch.
+"""DDP or FSDP2 on several processes: each process computes the penalty of its share of the batch.
 
 torchrun --nproc_per_node 2 examples/distributed.py ddp
 torchrun --nproc_per_node 2 examples/distributed.py fsdp

@@ -1,4 +1,4 @@
-"""Fine-tune a text encoder on a task of GLUE, without and with the penalty. Paths lie at its embeddings by themselves.
+"""Fine-tune a text encoder on a task of GLUE, without and with the penalty. Paths lie at its embeddings.
 
     pip install -e '.[huggingface]'
     python examples/finetune_text.py --model FOLDER --data GLUE --task rte

@@ -1,4 +1,4 @@
-"""Hugging Face: a BERT on sentences, with paths at the embeddings and the masks of both ends joined.
+"""Hugging Face: a BERT on sentences, with paths at the embeddings and the masks of both endpoints joined.
 
 The sentences are made up, so that nothing is downloaded: which of two kinds of words does a sentence hold more of?
 

@@ -1,4 +1,4 @@
-"""bf16 autocast, or fp16 with a gradient scaler: the penalty's own arithmetic stays in float64.
+"""bf16 autocast, or fp16 with a gradient scaler: the penalty's arithmetic stays in float64.
 
 python examples/mixed_precision.py bf16
 python examples/mixed_precision.py fp16

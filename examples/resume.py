@@ -1,4 +1,4 @@
-"""Kill it and start it again: it ends in the same weights. The penalty has no state; torch's random state is enough.
+"""Kill it and start it again: it arrives at the same weights. The penalty has no state; torch's random state is enough.
 
 On a GPU paths are drawn there: save torch.cuda.get_rng_state() as well.
 
