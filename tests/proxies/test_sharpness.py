@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from effdeg.proxies import average_sharpness, sharpness
+from effdeg.proxies import NotApplicable, average_sharpness, sharpness
 from effdeg.proxies._sharpness import _Search
 from tests.batches import X, Y
 from tests.models import mlp, rescale
@@ -303,6 +303,15 @@ def test_large_and_tiny_gradients_have_a_direction(factor, dtype):
     expected = sharpness(model, data, cross_entropy, dtype=torch.float64, micro_batch=5)
     found = sharpness(model, data, scaled, dtype=dtype, micro_batch=5)
     assert (found.value, found.stderr) == pytest.approx((factor * expected.value, factor * expected.stderr), rel=1e-3)
+
+
+@pytest.mark.parametrize(("measure", "radius"), [(sharpness, {"rho": 1e-12}), (average_sharpness, {"sigma": 1e-12})])
+def test_a_radius_that_is_lost_in_rounding(measure, radius):
+    model = nn.Sequential(mlp(), nn.Linear(4, 4)).requires_grad_(False)
+    model[1].weight.data.fill_(1.0).requires_grad_()
+    with pytest.raises(NotApplicable, match="do not move by this radius"):
+        measure(model, (X.float(), Y), cross_entropy, **radius)
+    assert measure(model, (X.float(), Y), cross_entropy, **radius, dtype=torch.float64).value < 1e-6
 
 
 def test_a_model_that_works_in_place_on_its_inputs():

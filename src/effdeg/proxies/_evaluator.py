@@ -294,9 +294,10 @@ class Evaluator:
     def _check_labels(self) -> None:
         # Only the loss knows which labels it takes: try it on those with the smallest and the largest number.
         rows = torch.arange(min(2, self.count), device="cpu")
-        if isinstance(self.labels, Tensor) and not self.labels.is_complex():
-            numbers = self.labels.detach().reshape(self.count, -1).cpu().double()
-            rows = torch.stack([numbers.amin(1).argmin(), numbers.amax(1).argmax()])
+        if isinstance(self.labels, Tensor) and self.labels.numel() and not self.labels.is_complex():
+            numbers = self.labels.detach().reshape(self.count, -1)
+            least, most = (each.cpu().double() for each in (numbers.amin(1), numbers.amax(1)))
+            rows = torch.stack([least.argmin(), most.argmax()])
         self._check_loss_on(rows)
         if self.count < 2:
             return

@@ -60,7 +60,8 @@ def sharpness(
 
     Raises:
         ValueError: The loss does not take the labels or is not the mean of a batch.
-        NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
+        NotApplicable: The model has no weights, the data have no labels, the loss is not finite, or the radius is lost
+            in the rounding of the weights.
 
     Example:
         For the loss w² at w = 1 the worst step within 0.1 goes to 1.1:
@@ -115,7 +116,8 @@ def average_sharpness(
 
     Raises:
         ValueError: The loss does not take the labels or is not the mean of a batch.
-        NotApplicable: The model has no weights, the data have no labels, or the loss is not finite.
+        NotApplicable: The model has no weights, the data have no labels, the loss is not finite, or the radius is lost
+            in the rounding of the weights.
 
     Example:
         A loss that is linear in the weights rises as much as it falls:
@@ -248,7 +250,15 @@ def _as_double(gradient: Weights) -> list[Tensor]:
 
 def _move(weights: Weights, steps: list[Tensor], length: float) -> dict[str, Tensor]:
     pairs = zip(weights.items(), steps, strict=True)
-    return {name: weight + (length * step).to(weight.dtype) for (name, weight), step in pairs}
+    moved = {name: weight + (length * step).to(weight.dtype) for (name, weight), step in pairs}
+    if all(torch.equal(weights[name], each) for name, each in moved.items()) and any(
+        bool(each.any()) for each in steps
+    ):
+        raise NotApplicable(
+            "the weights do not move by this radius, which is lost in their rounding. Use a larger radius, or a higher "
+            "precision (dtype=torch.float64)."
+        )
+    return moved
 
 
 def _draw(like: Tensor, scale: Tensor | None, generator: torch.Generator) -> Tensor:
