@@ -3,7 +3,7 @@ Pick a model without labels
 ===========================
 
 Several networks were trained on digits, each with other settings. Which one to use on new digits, of which nobody
-knows the labels? :func:`effdeg.pick` looks at how often a prediction changes when the digit is moved a little, and at
+knows the labels? :func:`effdeg.pick` compares how often a prediction changes when the digit is moved a little, and
 how far the networks agree.
 """
 

@@ -4,7 +4,7 @@ import pytest
 from toy_results import METHODS, make_run, make_seeds
 
 from effdeg_lab.core.results import collect
-from effdeg_lab.show.columns import format_degree, format_duration, list_notes, measure_price
+from effdeg_lab.show.columns import format_degree, format_duration, list_notes, measure_price, read_curve
 from effdeg_lab.show.figures import styles_of
 from effdeg_lab.show.methods import Methods
 
@@ -125,6 +125,15 @@ def test_curves_are_means_over_seeds(results):
         assert lines[0].get_xydata()[-1].tolist() == [10, pytest.approx(10 * height)]
     assert {text.get_text() for text in by_epoch.texts} == {"Baseline 80.50", "Mixup 85.00", "ED 84.50"}
     assert by_time.get_xlabel() == "seconds of training on Thinking Machine"
+
+
+def test_curves_by_time_leave_out_runs_that_shared_their_device():
+    runs = [
+        make_run(METHODS, "ed", 0.8, seed=seed, step=1.0 + 9 * seed, shared=bool(seed), epochs=10) for seed in (0, 1)
+    ]
+    ed = collect(METHODS, runs)[0].find("ed")
+    assert read_curve(ed, "seconds", "test_accuracy")[:, -1, 0].tolist() == [10.0]
+    assert len(read_curve(ed, "epoch", "test_accuracy")) == 2
 
 
 def test_numbers_are_written_to_the_digits_that_count():

@@ -142,7 +142,11 @@ def write_sweep_command(recipe: Recipe) -> str:
 
 
 def read_curve(each: MethodRuns, along: str, what: str) -> np.ndarray | None:
-    """Return the values logged during training, seeds × evaluations × 2; None if there are none before the end."""
-    logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in each.runs]
-    shared = min(map(len, logs))
-    return np.stack([log[-shared:] for log in logs]) if shared > 1 else None
+    """Return the values logged during training, seeds × evaluations × 2; None if there are none before the end.
+
+    Along ``seconds``, runs that shared their device are left out, as in :meth:`MethodRuns.time`.
+    """
+    runs = [run for run in each.runs if along != "seconds" or not run.environment.get("shared")]
+    logs = [pd.json_normalize(run.metrics).reindex(columns=[along, what]).dropna().to_numpy(float) for run in runs]
+    shortest = min(map(len, logs), default=0)
+    return np.stack([log[-shortest:] for log in logs]) if shortest > 1 else None
