@@ -46,7 +46,8 @@ with open_figure("light", (8, 4)) as (colors, figure):
         color = colors.simple if max(values) < 1.01 else colors.complex
         axes.plot(scales, values, "o-", color=color)
         if color == colors.complex:
-            axes.text(18, values[-1], name, va="center", color=color)
+            label = name.replace("_", " ").replace("@", " ")
+            axes.text(18, values[-1], label, va="center", color=color)
     axes.text(18, 1, "effective degree,\npath norm, Jacobian norm", va="center", color=colors.simple)
     axes.set(title="value relative to s = 1", xlabel="s", xscale="log", yscale="log", xlim=(None, 200))
     axes.set_xticks(scales, ["1/16", "1/4", "1", "4", "16"])

@@ -1,15 +1,52 @@
-"""Language models as they are run in practice: with quantized weights, spread over devices."""
+"""Language models as they are run in practice: in DDP, with quantized weights, spread over devices."""
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import effdeg
 from effdeg import Penalty
+from tests.properties import run_in_processes
 
 pytest.importorskip("transformers")
 accelerate = pytest.importorskip("accelerate")
 from tests.train.test_language import language_model, sequences  # noqa: E402
+
+SIZE, LOCAL = 2, 6
+ANCHORS = ("labels", "self", None)
+
+
+def find_gradients(rank, anchor, wrap):
+    model = language_model()
+    rows = slice(rank * LOCAL, (rank + 1) * LOCAL)
+    batch = {name: values[rows] for name, values in sequences("left", SIZE * LOCAL).items()}
+    wrapped = wrap(model)  # DDP that is gone before the gradients come does not reduce them
+    torch.manual_seed(10 + rank)
+    outputs, degree = Penalty(anchor=anchor)(wrapped, batch)
+    (outputs.loss + 2.0 * degree).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def work(rank, results):
+    found = {anchor: find_gradients(rank, anchor, DistributedDataParallel) for anchor in ANCHORS}
+    torch.save(found, f"{results}.{rank}")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    run_in_processes(work, (folder / "results",), SIZE)
+    return [torch.load(f"{folder / 'results'}.{rank}", weights_only=True) for rank in range(SIZE)]
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_gradients_in_ddp_are_the_mean_of_both_halves(anchor, found):
+    first, second = (find_gradients(rank, anchor, lambda model: model) for rank in range(SIZE))
+    for gradients in found:
+        for name, gradient in gradients[anchor].items():
+            torch.testing.assert_close(gradient, (first[name] + second[name]) / SIZE)
+            assert gradient.abs().max() > 0
 
 
 class Quantized(nn.Module):

@@ -169,3 +169,17 @@ def test_a_model_that_was_adapted_is_measured():
     batch.pop("labels")
     measured = effdeg.measure(model, batch, paths=4, nodes=8, degree=4)
     assert measured.settings.at == "base_model.model.model.embed_tokens"
+
+
+def test_gradient_checkpointing_and_accumulation_change_nothing(tmp_path):
+    batch, trained = sequences(), []
+    # Pairs are drawn from the same generator, of a batch each.
+    for options in ({}, {"gradient_checkpointing": True}):
+        model = language_model().float()
+        penalty = Penalty(anchor="labels", generator=torch.Generator().manual_seed(0))
+        options = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, **options}
+        arguments = arguments_for(tmp_path, **options)
+        PenaltyTrainer(model, arguments, train_dataset=batches.split(batch), penalty=penalty, weight=1.0).train()
+        trained.append(model)
+    for one, other in zip(*(model.parameters() for model in trained), strict=True):
+        torch.testing.assert_close(one, other)

@@ -2,13 +2,15 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from effdeg import Penalty
-from tests.batches import X, same_draw
-from tests.models import mlp, with_batchnorm
+from tests.batches import X, same_draw, tokens
+from tests.models import Tokens, mlp, with_batchnorm
+from tests.oracles import reference
 from tests.properties import assert_same_gradients
 
 
@@ -96,3 +98,25 @@ def test_only_what_is_split_must_be_torchs_own_batchnorm():
     for settings in ({"at": "2"}, {"batchnorm": "frozen"}):
         with pytest.raises(TypeError, match="'1' is a Activated"):
             Penalty(**settings)(model, X)
+
+
+def test_a_path_at_the_embeddings_joins_the_masks():
+    model, inputs = Tokens().double(), tokens()
+    labels = torch.randint(3, (10,), generator=torch.Generator().manual_seed(2))
+    penalty = Penalty(at="embed", anchor="labels")
+    points = same_draw(penalty, inputs, labels)
+    outputs, degree = penalty(model, inputs, labels)
+    torch.testing.assert_close(outputs, model(**inputs))
+    total = 0.0
+    for (first, second), alpha in zip(points.pairs.tolist(), points.alpha, strict=True):
+        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+        weight = (mask[first] | mask[second])[:, None].double()
+        values = [np.eye(3)[labels[second]]]
+        for a in alpha[1:-1]:
+            embedded = a * model.embed(ids[first]) + (1 - a) * model.embed(ids[second])
+            pooled = (torch.tanh(model.mix(embedded)) * weight).sum(0) / weight.sum()
+            values.append(reference.softmax(model.head(pooled).detach().numpy()))
+        values.append(np.eye(3)[labels[first]])
+        coefficients = reference.damped_fit(np.stack(values), alpha.numpy(), 3, "chebyshev", 1e-3)
+        total += reference.effective_degree(coefficients) / len(points.pairs)
+    np.testing.assert_allclose(degree.item(), total, rtol=1e-8)

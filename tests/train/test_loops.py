@@ -146,3 +146,27 @@ def test_integers_are_refused_compiled_too(without_shape_checks):
     of_bytes = torch.compile(lambda x: penalty(lambda x: x / 255, x)[1], fullgraph=True, backend="eager")
     with pytest.raises(torch._dynamo.exc.Unsupported):
         of_bytes(torch.randint(255, (8, 4)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.filterwarnings("ignore")
+def test_half_precision_trains(dtype):
+    torch.manual_seed(0)
+    model, penalty = mlp(), Penalty.efficient()
+    optimizer, scaler = (
+        torch.optim.AdamW(model.parameters(), lr=1e-2),
+        torch.amp.GradScaler("cpu", enabled=dtype == torch.float16),
+    )
+    losses = []
+    for _ in range(60):
+        with torch.autocast("cpu", dtype):
+            logits, degree = penalty(model, X.float(), Y)
+            loss = cross_entropy(logits, Y) + 0.1 * degree
+        assert logits.dtype == dtype
+        assert degree.dtype == torch.float32
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]

@@ -45,8 +45,8 @@ Keep = Callable[[Any, int], Tree]
 Reduce = Callable[[Tensor, Tensor], Tensor]
 """Returns a row for each path, of the values along paths and their nodes."""
 
-MOST_KEPT = 2**25
-"""Numbers that are kept until they are fitted: those of 16 paths of 200 nodes with 10,000 outputs."""
+MOST_KEPT = 2**23
+"""Numbers that are kept until they are fitted: those of 4 paths of 200 nodes with 10,000 outputs."""
 
 MOST_LOGITS = 2**23
 """Logits of a batch of a language model, unless a batch size is given: the rest of the model needs less memory."""
@@ -247,12 +247,13 @@ class PathRunner:
 
         def reduce_whole_paths() -> None:
             values, first = torch.cat(waiting), sum(map(len, reduced))
+            waiting[:] = [values]  # still there if memory runs out below
             last = first + len(values) // alpha.shape[1]
             points = (last - first) * alpha.shape[1]
             if points:
                 whole = values[:points].view(last - first, -1, *values.shape[1:])
                 reduced.append(reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last]))
-            waiting[:] = [values[points:]]
+            waiting[:] = [values[points:].clone()]  # a view would keep all of them in memory
 
         def run_and_reduce(part: slice) -> None:
             # Before the batch is run: if memory runs out here, no points are counted twice.
