@@ -21,7 +21,7 @@ from effdeg._utils.files import checksum
 
 KILLS = 10
 """Kills of each program."""
-_SWEEP = "digits-methods --method plain --method mixup --seeds 0-1 --set epochs=5 --no-tune"
+_SWEEP = "digits-methods --method plain --method mixup --seeds 0 --set epochs=5 --no-tune"
 _PEAK = "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
 
 
