@@ -155,15 +155,12 @@ def damping() -> Record:
 
 def _peak(paths: int) -> float:
     code = f"""
-import resource, torch, effdeg
+import torch, effdeg
+from benchmarks.timing import read_peak
 torch.manual_seed(0)
-device = {device().type!r}
-model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 100)).to(device)
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 100)).to({device().type!r})
 effdeg.measure(model, torch.randn(1000, 64), paths={paths}, nodes=200)
-if device == "cuda":
-    print(torch.cuda.max_memory_allocated() / 2**20)
-else:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+print(read_peak() / 2**20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)

@@ -4,7 +4,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import effdeg
-from benchmarks.timing import Record, device, interleaved, make_record
+from benchmarks.timing import Record, device, interleaved, make_record, read_peak
 from effdeg import baselines
 
 METHODS = ("plain", "neftune", "rdrop", "ed")
@@ -112,24 +111,12 @@ def print_peak(what: str) -> None:
     model = make_model(vocabulary=_VOCABULARY, large=False).eval()
     ids = torch.randint(_VOCABULARY, (_POINTS, 8), device=device())
     model(ids[:1])  # loads what the first call needs
-    before = _read_memory(reset=True)
+    before = read_peak(reset=True)
     if what == "measure":
         effdeg.measure(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, paths=8, nodes=64, degree=20)
     else:
         model(ids, logits_to_keep=1)
-    print((_read_memory() - before) / 2**20)
-
-
-def _read_memory(*, reset: bool = False) -> float:
-    """Return the peak memory in bytes; with ``reset``, from now on: that of the process on a CPU (Linux)."""
-    if device().type == "cuda":
-        if reset:
-            torch.cuda.reset_peak_memory_stats()
-        return float(torch.cuda.max_memory_allocated())
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return 1024.0 * int(peak.split()[1])
+    print((read_peak() - before) / 2**20)
 
 
 CASES = [language_steps, language_memory]

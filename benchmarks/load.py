@@ -22,7 +22,6 @@ from effdeg._utils.files import checksum
 KILLS = 10
 """Kills of each program."""
 _SWEEP = "digits-methods --method plain --method mixup --seeds 0 --set epochs=5 --no-tune"
-_PEAK = "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
 
 
 def network() -> nn.Module:
@@ -36,9 +35,9 @@ def pool_memory() -> Record:
     for count in (100, 1000):
         with tempfile.TemporaryDirectory() as folder:
             _save_checkpoints(Path(folder), count)
-            call = f"effdeg.measure_pool(network(), [{folder!r}], torch.randn(1000, 64), paths=40, nodes=50)"
+            call = f"effdeg.measure_pool(network(), [{folder!r}], torch.randn(200, 64), paths=10, nodes=20, degree=10)"
             peaks.append(_peak(call))
-    detail = f"100 classes, 40 paths × 50 nodes; {peaks[0]:.0f} and {peaks[1]:.0f} MiB"
+    detail = f"100 classes, 10 paths × 20 nodes; {peaks[0]:.0f} and {peaks[1]:.0f} MiB"
     return make_record("peak memory of a pool of 1,000 / 100 checkpoints", peaks[1] / peaks[0], "≤ 1.1", detail)
 
 
@@ -176,6 +175,7 @@ def _save_checkpoints(folder: Path, count: int) -> None:
 
 def _peak(call: str) -> float:
     """Return the peak memory in MiB of a process that makes a call."""
-    code = f"import effdeg, resource, torch\nfrom benchmarks.load import network\n{call}\n{_PEAK}"
+    imports = "import effdeg, torch\nfrom benchmarks.load import network\nfrom benchmarks.timing import read_peak"
+    code = f"{imports}\n{call}\nprint(read_peak() / 2**20)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
