@@ -224,8 +224,8 @@ def measure(
     read, widths = OutputReader(output), summary_widths(degree)
     inputs = read_prompts(inputs, tokenizer, model)
     if rank_and_size()[1] > 1:
-        described = repr(replace(fit_settings, output="identity"))
-        check_same_on_ranks({"settings": f"{described} {output_name(output)} {tolerance} {dtype}"})
+        fitted = repr(replace(fit_settings, output="identity"))
+        check_same_on_ranks({"settings": f"{fitted} {output_name(output)} {tolerance} {dtype}"})
     with (
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(
