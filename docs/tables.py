@@ -260,6 +260,16 @@ def tabulate_step_costs() -> str:
     return write_table(["", "ratio"], [[case["name"], f"{case['ratio']:.3g}"] for case in cases])
 
 
+def tabulate_ratios() -> str:
+    """Tabulate what ``python -m benchmarks`` measures on a CPU: ratios of times and of memory."""
+    cases = read_cases("cpu")
+    rows = [[case["name"], _format(case["ratio"])] for case in cases.values() if "ratio" in case]
+    steps = [[f"step / plain step: {row['method']}", _format(row["ratio"])] for row in cases["step_costs"]["rows"][1:]]
+    kills = cases["random_kills"]["rows"]
+    lost = [f"finished work lost in {sum(row['kills'] for row in kills)} kills", str(sum(row["lost"] for row in kills))]
+    return write_table(["on two CPU cores", "ratio"], [*rows, *steps, lost])
+
+
 def tabulate_nodes() -> str:
     """Tabulate the nodes that degree 40 needs for a bias of 1%, by function and by how nodes are placed."""
     table = find_results("estimator").recipe.study.tables(find_results("estimator"))[1]
@@ -302,6 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "noisy-labels": tabulate_noisy_labels,
     "along-training": tabulate_courses,
     "step-costs": tabulate_step_costs,
+    "cpu-ratios": tabulate_ratios,
     "baseline-costs": partial(
         tabulate_case,
         *("baseline_costs", {"step / plain step": "method", "ResNet-18": "ResNet-18", "ViT-Tiny": "ViT-Tiny"}),

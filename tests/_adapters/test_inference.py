@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import effdeg
 from effdeg import proxies
+from effdeg._adapters.inference import sum_weights
 from tests.models import mlp
 from tests.properties import assert_left_as_it_came
 
@@ -196,3 +197,11 @@ def test_a_program_of_one_batch_size_is_refused():
     assert "Guard" not in str(raised.value)
     dynamic = torch.export.export(nn.Linear(6, 4), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
     assert effdeg.measure(dynamic, x, paths=5).value > 0
+
+
+@pytest.mark.parametrize(
+    "model", [nn.Linear(3, 2, device="meta"), nn.LazyLinear(2), nn.Sequential(mlp(), nn.Linear(3, 2, device="meta"))]
+)
+def test_weights_that_are_not_here_are_not_compared_between_processes(model):
+    assert sum_weights(model) is None
+    assert sum_weights(mlp()) == sum_weights(mlp()) != sum_weights(mlp(seed=1))

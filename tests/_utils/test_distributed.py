@@ -62,6 +62,9 @@ def measure_apart(rank):
     for what, apart in different.items():
         with pytest.raises(ValueError, match=f"but the {what} differ between ranks 0 and 1"):
             effdeg.measure(**given | apart, paths=20, nodes=8, degree=4)
+    for name, values in {"output": ("softmax", "identity"), "degree": (4, 3), "damping": (0.0, 1e-3)}.items():
+        with pytest.raises(ValueError, match="but the settings differ between ranks 0 and 1"):
+            effdeg.measure(mlp(), X, paths=20, nodes=8, **{"degree": 4, name: values[rank]})
     function = mlp(seed=rank)
     with pytest.raises(ValueError, match="but the weights of the model differ"):
         effdeg.trace(lambda x: function(x), X, **MANY)

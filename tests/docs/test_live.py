@@ -38,6 +38,8 @@ class Page:
         self.run = driver.execute_script
 
     def open(self, *, width=1440, scheme="light", motion="reduce"):
+        from selenium.webdriver.support.wait import WebDriverWait
+
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -45,6 +47,8 @@ class Page:
             "Emulation.setEmulatedMedia", {"features": [{"name": k, "value": v} for k, v in features.items()]}
         )
         self.driver.get((LIVE / "live.html").as_uri())
+        # On a busy machine the page may not have run its script yet.
+        WebDriverWait(self.driver, 60).until(lambda _: self.run("return document.querySelector('input[type=range]')"))
         return self
 
     def act(self):

@@ -356,6 +356,19 @@ def weigh(returned):
     return scale(returned) * WEIGHTS
 
 
+def test_an_output_without_a_description_is_known_by_its_object():
+    adjacency = torch.eye(3).to_sparse()
+    compared = effdeg.compare(
+        {"one": mlp(), "other": mlp(seed=1)},
+        torch.randn(20, 6),
+        output=lambda returned: torch.sparse.mm(adjacency, returned[:, :3].T).T,
+        paths=10,
+        nodes=8,
+        degree=3,
+    )
+    assert len(compared.ranking) == 2
+
+
 def make_weighing(weights, helper):
     return lambda returned: helper(returned) * weights
 

@@ -332,16 +332,22 @@ def _modules(model: object) -> list[nn.Module]:
 
 
 def sum_weights(model: object) -> list[int] | None:
-    """Return a sum of the bits of each weight of a model, or of those that a function uses; None if it is sharded.
+    """Return a sum of the bits of each weight of a model, or of those that a function uses.
 
-    Without buffers: the running statistics of BatchNorm differ between the processes of DDP.
+    None if they cannot be compared: sharded, quantized, offloaded or not yet initialized. Without buffers: the running
+    statistics of BatchNorm differ between the processes of DDP.
     """
     sums: list[Tensor] = []
     for module in (part for part in find_parts(model) if isinstance(part, nn.Module)):
         if any(hasattr(each, "_fsdp_wrapped_module") for each in module.modules()):
             return None
         for weight in module.parameters():
-            if hasattr(weight, "device_mesh"):
+            if (
+                type(weight) is not nn.Parameter
+                or type(weight.data) is not Tensor
+                or weight.is_meta
+                or weight.is_quantized
+            ):
                 return None
             bits = torch.view_as_real(weight.detach()) if weight.is_complex() else weight.detach()
             if bits.is_floating_point():

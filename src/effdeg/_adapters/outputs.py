@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -129,7 +130,8 @@ def identify_output(output: Output) -> str:
     if isinstance(output, str | BuiltinFunctionType | MethodDescriptorType):
         return output_name(output)
     if isinstance(output, FunctionType):
-        with suppress(TypeError, ValueError):  # what has no description, and cells without contents
+        # Some have no description: cells without contents, sparse tensors, lists that hold themselves.
+        with suppress(TypeError, ValueError, RuntimeError):
             return f"{output_name(output)} {sha256(repr(_describe_value(output, [])).encode()).hexdigest()[:8]}"
     try:
         token = _TOKENS.setdefault(getattr(output, "__self__", output), uuid4().hex[:8])
@@ -192,7 +194,8 @@ def _find_file(value: Any) -> str | None:
 
 def _is_installed(file: str | None) -> bool:
     """Return whether code is that of Python or of a package, which is known by its name."""
-    return file is None or "site-packages" in file or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
+    installed = file is not None and {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return file is None or bool(installed) or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
 
 
 def as_values(returned: Any, output: Output, *, points: int) -> Tensor:

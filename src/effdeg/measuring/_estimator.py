@@ -1,7 +1,7 @@
 """The estimator: runs and fits some blocks of paths at a time and keeps only a few numbers per path."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from itertools import islice
 from typing import Any
@@ -12,13 +12,13 @@ from torch import Tensor
 from effdeg._adapters.examples import Examples
 from effdeg._adapters.inference import Model, check_device, check_precision
 from effdeg._adapters.layers import Layer
-from effdeg._adapters.outputs import Output, OutputReader
+from effdeg._adapters.outputs import Output, OutputReader, output_name
 from effdeg._adapters.paths import BLOCK, Sampling
 from effdeg._adapters.prompts import read_prompts
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count, check_number, suggest
 from effdeg._utils.device import receive, send
-from effdeg._utils.distributed import broadcast_from_first, rank_and_size, sum_over_ranks
+from effdeg._utils.distributed import broadcast_from_first, check_same_on_ranks, rank_and_size, sum_over_ranks
 from effdeg._utils.progress import Update, ignore, progress_bar
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
@@ -223,6 +223,9 @@ def measure(
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
     read, widths = OutputReader(output), summary_widths(degree)
     inputs = read_prompts(inputs, tokenizer, model)
+    if rank_and_size()[1] > 1:
+        fitted = repr(replace(fit_settings, output="identity"))
+        check_same_on_ranks({"settings": f"{fitted} {output_name(output)} {tolerance} {dtype}"})
     with (
         open_path_runner(model, inputs, path_settings, batch_size=batch_size, device=device, dtype=dtype) as runner,
         progress_bar(

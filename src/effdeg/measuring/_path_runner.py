@@ -252,8 +252,9 @@ class PathRunner:
             points = (last - first) * alpha.shape[1]
             if points:
                 whole = values[:points].view(last - first, -1, *values.shape[1:])
-                reduced.append(reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last]))
-            waiting[:] = [values[points:].clone()]  # a view would keep all of them in memory
+                rows = reduce(whole, nodes if nodes.dim() == 1 else nodes[first:last])
+                waiting[:] = [values[points:].clone()]  # a view would keep all of them in memory
+                reduced.append(rows)
 
         def run_and_reduce(part: slice) -> None:
             # Before the batch is run: if memory runs out here, no points are counted twice.

@@ -328,7 +328,8 @@ class Evaluator:
         assert self.loss is not None
         inputs, labels = self.fetch(rows)
         outputs = shaped_values(self.runner(inputs), "identity", points=2)
-        crossed = [float(self.loss(outputs[[one]], take(labels, torch.tensor([1 - one])))) for one in range(2)]
+        others = (take(labels, torch.tensor([1 - one], device="cpu")) for one in range(2))
+        crossed = [float(self.loss(outputs[[one]], other)) for one, other in enumerate(others)]
         of_pairs = (mean + sum(crossed) / 2) / 2
         if 10 * abs(both - of_pairs) < abs(both - mean):
             shapes = " and ".join(str(tuple(leaf.shape)) for leaf in tensors(labels))

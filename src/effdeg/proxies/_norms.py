@@ -200,9 +200,14 @@ def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
 def _norm(named: Iterable[tuple[str, Tensor]]) -> float:
     norms = []
     for name, each in named:
-        sizes = check_weight(name, each).abs().double()
-        unit = find_unit(sizes)
-        norms.append(float(torch.linalg.vector_norm(sizes / unit)) * unit)
+        weight = check_weight(name, each)
+        largest = float(torch.linalg.vector_norm(weight, math.inf)) if weight.numel() else 0.0
+        if largest == 0 or 1e-100 < largest < 1e100:
+            dtype = torch.complex128 if weight.is_complex() else torch.float64
+            norms.append(float(torch.linalg.vector_norm(weight, dtype=dtype)))
+        else:  # a copy, whose squares do not leave the range of float64
+            sizes = weight.abs().double()
+            norms.append(float(torch.linalg.vector_norm(sizes / (unit := find_unit(sizes)))) * unit)
     unit = find_unit(torch.tensor(norms, dtype=torch.float64, device="cpu"))
     return math.sqrt(math.fsum((norm / unit) ** 2 for norm in norms)) * unit
 
