@@ -265,9 +265,7 @@ def tabulate_ratios() -> str:
     cases = read_cases("cpu")
     rows = [[case["name"], _format(case["ratio"])] for case in cases.values() if "ratio" in case]
     steps = [[f"step / plain step: {row['method']}", _format(row["ratio"])] for row in cases["step_costs"]["rows"][1:]]
-    kills = cases["random_kills"]["rows"]
-    lost = [f"finished work lost in {sum(row['kills'] for row in kills)} kills", str(sum(row["lost"] for row in kills))]
-    return write_table(["on two CPU cores", "ratio"], [*rows, *steps, lost])
+    return write_table(["on two CPU cores", "ratio"], [*rows, *steps])
 
 
 def tabulate_nodes() -> str:
