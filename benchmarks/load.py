@@ -81,7 +81,8 @@ def _disturb(program: _Program) -> Record:
         kills, lost, rounds = 0, 0, 0
         draw = random.Random(0)
         while kills < KILLS:
-            place, kept = folder / f"round-{rounds}", {}
+            place = folder / f"round-{rounds}"
+            kept: dict[str, str] = {}
             while not _run(program, place, folder, seconds=draw.uniform(0, duration) if kills < KILLS else None):
                 kills += 1
                 now = program.finished(place)
