@@ -161,7 +161,10 @@ def _describe_value(value: Any, seen: list[Any]) -> Any:
     if isinstance(value, dict):
         return [(key, _describe_value(each, seen)) for key, each in value.items()]
     if isinstance(value, FunctionType) and not _is_installed(value.__code__.co_filename):
-        return "itself" if value in seen else _describe_function(value, [*seen, value])
+        if value in seen:  # described already, or calls itself
+            return f"function {seen.index(value)}"
+        seen.append(value)
+        return _describe_function(value, seen)
     if isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType | MethodDescriptorType):
         return f"{getattr(value, '__module__', '')}.{value.__name__}"
     if value is None or isinstance(value, _Plain):

@@ -43,7 +43,7 @@ from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
 _KNOWN_BY = 16  # examples at which the outputs of a checkpoint are kept
-_KEPT_OUTPUTS = 256  # numbers: the table of them is written anew for every checkpoint
+_KEPT_OUTPUTS = 2048  # numbers: all outputs of an example, even of many classes, whose order may change
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
 WEIGHTS, OUTPUTS, NOTES = "weights", "outputs", "notes"
