@@ -291,6 +291,16 @@ def test_the_best_on_held_out_examples_is_chosen():
     assert Selection(METHODS, [make_run(METHODS, "ed", 0.9)]).list_choices(ED) == []
 
 
+def test_a_shorter_method_is_tuned_by_runs_of_its_own_length():
+    short = replace(ED, name="short", changes={**ED.changes, "epochs": 5})
+    recipe = replace(METHODS, methods=(*METHODS.methods, short), tuning={"held_out": 100})
+    long_runs, short_runs = tune((7.0, 0.70), (20.0, 0.75)), tune((7.0, 0.73), (20.0, 0.71), epochs=5)
+    selection = Selection(recipe, long_runs + short_runs)
+    assert [each.changes for each in selection.list_choices(short)] == [{"weight": 7.0}, {"weight": 20.0}]
+    (borrowed,) = Selection(recipe, long_runs).list_choices(short)  # better than none
+    assert borrowed.changes == {"weight": 20.0}
+
+
 def test_values_may_be_tuned_on_another_number_of_held_out_examples():
     def list_found(runs, **options):
         return [

@@ -87,10 +87,10 @@ class Selection:
     def list_choices(self, method: Method, held_out: int | None = None) -> list[Choice]:
         """List what tuning chose for a method by its finished runs, one choice for each scale, the most relevant first.
 
-        The recipe's number of held-out examples comes first, then more epochs. Choices from a single value are used
-        only if there are no others: it was not tuned, and may be another recipe's.
+        The recipe's number of held-out examples comes first, then the method's own scale, then more epochs. Choices
+        from a single value are used only if there are no others: it was not tuned, and may be another recipe's.
         """
-        usual, choices = self.recipe.tuning.get("held_out"), list[tuple[Choice, int]]()
+        usual, choices = self.recipe.tuning.get("held_out"), list[tuple[Choice, tuple[bool, int, int]]]()
         tuned = self.list_tuning_runs(method, held_out) if method.tune else []
         finished, scale_names = (run for run in tuned if run.finished), self.recipe.settings.scale_names()
         for scale, same_scale in group_runs(finished, ("held_out", *scale_names)):
@@ -100,7 +100,10 @@ class Selection:
             scores = [np.nan_to_num([run.value("test_accuracy") for run in runs]) for _, runs in groups]
             tried = [(values, statistics.fmean(score)) for (values, _), score in zip(groups, scores, strict=True)]
             best = max(tried, key=lambda pair: pair[1])
-            choices.append((Choice(*best, tried, scale["held_out"], int(scale.get("epochs", 0))), len(same_scale)))
+            choice = Choice(*best, tried, scale["held_out"], int(scale.get("epochs", 0)))
+            own = [key for key in method.changes if key in scale and key not in self.recipe.tuning]
+            fits = all(scale[key] == method.changes[key] for key in own)
+            choices.append((choice, (fits, choice.epochs, len(same_scale))))
         choices = [each for each in choices if len(each[0].tried) > 1] or choices
-        choices.sort(key=lambda each: (each[0].held_out == usual, each[0].epochs, each[1]), reverse=True)
+        choices.sort(key=lambda each: (each[0].held_out == usual, *each[1]), reverse=True)
         return [choice for choice, _ in choices]
