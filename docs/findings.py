@@ -69,6 +69,11 @@ def list_findings() -> list[Finding]:
         order("τ, MLPs", "MLP", "confidence"),
         compare("ViT-Tiny, 300 epochs", "cifar10-contest", "cifar10-contest", 1, "against", "Mixup"),
         compare(
+            *("ViT-Tiny, in the time of 300 plain epochs", "cifar10-contest", "cifar10-contest", 1, "against"),
+            "Mixup",
+            ed="ED, 166 epochs",
+        ),
+        compare(
             *("ViT-Tiny, class token, 300 epochs", "cifar10-methods", "cifar10-methods@epochs=300", 1, "against"),
             "Mixup",
         ),

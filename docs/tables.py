@@ -402,6 +402,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "grokking": partial(cut, "grokking", 1, "99% in training", "50% in validation", "loss halved", "ED highest until"),
     "mnist-cifar": partial(cut, "mnist-cifar", 1, "test, %", "MNIST", "CIFAR", "paper"),
     "language": lambda: merge({
+        "dev: loss": ("language-webnlg", 1, "tuning: loss"),
         "loss": ("language-webnlg", 1, "loss"),
         "BLEU": ("language-webnlg", 1, "BLEU"),
         "unseen: loss": ("language-webnlg", 1, "unseen: loss"),

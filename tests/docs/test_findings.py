@@ -8,6 +8,7 @@ EXPECTED = {
     "τ, fine-tuned DeiT-Tinys": "not significant",
     "τ, MLPs": "not significant",
     "ViT-Tiny, 300 epochs": "above zero",
+    "ViT-Tiny, in the time of 300 plain epochs": "above zero",
     "ViT-Tiny, class token, 300 epochs": "no interval",
     "ResNet-9, equal time": "not significant",
     "ResNet-9, 250 labels": "above zero",

@@ -538,6 +538,8 @@ class CompletionStudy(Study):
         columns = {
             "": [each.method.title for each in methods],
             "values": [list_values(each) for each in methods],
+            # Tuning compares probabilities of tokens, exp(−loss).
+            "tuning: loss": [f"{-math.log(each.choice.score):.3f}" if each.choice else NOTHING for each in methods],
         }
         for title in sets:
             name = "unseen" if title else "test"
