@@ -149,8 +149,8 @@ def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **opt
     predicted classes have these shares.
 
     By default the ``shares`` of all classes are equal, and the predicted error is too large where they are not. It has
-    no standard error. The time grows with the examples whose assigned class is not the predicted one: usually a second
-    for 10,000 examples and 10 classes. The other arguments are those of :func:`confidence`.
+    no standard error. It usually takes less than a second for 10,000 examples and 10 classes. The other arguments are
+    those of :func:`confidence`.
 
     Raises:
         ValueError: The shares are not one for each class, not negative, that sum to 1; or outputs are NaN or infinite.

@@ -11,21 +11,21 @@ _ROUNDING = 1e-9  # of masses, where an example has mass 1
 def transport(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
     """Return the mean cost of the cheapest assignment of examples to classes in which class k gets ``shares[k]``.
 
-    Successive shortest paths (Ahuja, Magnanti and Orlin 1993, section 9.7): every example starts in its cheapest class;
-    then mass moves from a class with too much to one with too little, along the chain of classes where this adds least
-    to the cost. An example may be divided among classes.
+    Successive shortest paths (Ahuja, Magnanti and Orlin 1993, section 9.7): every example starts in the class that is
+    cheapest with a fee; then mass moves from a class with too much to one with too little, along the chain of classes
+    where this adds least to the cost. An example may be divided among classes. The fees only save moves.
 
     Args:
         costs: Of each example in each class, examples × classes.
         shares: Of each class; they sum to 1.
     """
     costs, (count, classes) = np.ascontiguousarray(costs.T), costs.shape
-    mass = np.zeros_like(costs)
-    mass[costs.argmin(0), np.arange(count)] = 1.0
+    mass, fees = np.zeros_like(costs), _guess_fees(costs, shares)
+    mass[(costs + fees[:, None]).argmin(0), np.arange(count)] = 1.0
     excess = mass.sum(1) - count * shares
     # What it costs to move one example from a class to another, and which example that is.
     prices, movers = np.full((classes, classes), np.inf), np.zeros((classes, classes), np.int64)
-    potential, changed = np.zeros(classes), set(range(classes))
+    potential, changed = -fees, set(range(classes))
     while True:
         for one in changed:
             rows = np.flatnonzero(mass[one] > _ROUNDING)
@@ -53,3 +53,23 @@ def transport(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
             mass[[one, other], row] += -amount, amount
         excess[[chain[-1], end]] += -amount, amount
         changed = set(chain)
+
+
+def _guess_fees(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a fee for each class with which the classes that are cheapest have nearly the given shares.
+
+    Sinkhorn's iterations: each example is divided by a softmax, of which the temperature falls.
+    """
+    wanted = shares > 0
+    fees = np.where(wanted, 0.0, 2 * np.ptp(costs))  # with this, a class is never the cheapest
+    divided, wants = costs[wanted].astype(np.float32), shares[wanted]
+    for temperature in float(divided.std()) * np.geomspace(1, 1e-3, 12).repeat(4):
+        if temperature == 0:
+            break
+        logits = (divided + fees[wanted, None].astype(np.float32)) / np.float32(-temperature)
+        weights = np.exp(logits - logits.max(0))
+        found = (weights / weights.sum(0)).mean(1)
+        fees[wanted] += temperature * np.log(np.maximum(found, np.finfo(float).tiny) / wants)
+    fees[wanted] -= fees[wanted].min()
+    fees[~wanted] += fees.max()
+    return fees
