@@ -110,9 +110,11 @@ def test_columns_of_a_data_frame_are_not_taken_for_examples():
 
 
 def test_an_iterator_of_single_examples_is_not_taken_for_batches():
-    for inputs in (iter(list(zip(X, Y, strict=True))), DataLoader(TensorDataset(X, Y), batch_size=None)):
-        with pytest.raises(ValueError, match=r"single label or number each.*Write list\(inputs\)"):
-            effdeg.measure(mlp(), inputs, **FAST)
+    with pytest.raises(ValueError, match=r"single label or number each.*Write list\(inputs\)"):
+        effdeg.measure(mlp(), iter(list(zip(X, Y, strict=True))), **FAST)
+    for alone in (TensorDataset(X, Y), TensorDataset(X[:, None].expand(-1, 7, -1))):
+        with pytest.raises(ValueError, match="those of a TensorDataset are single examples"):
+            effdeg.measure(mlp(), DataLoader(alone, batch_size=None), **FAST)
 
 
 def test_an_iterator_may_write_every_batch_into_the_same_memory():

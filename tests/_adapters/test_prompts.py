@@ -61,7 +61,9 @@ def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
     whole = effdeg.measure(model, left["input_ids"], **SETTINGS)
     assert whole.value != pytest.approx(expected.value, rel=1e-5)  # here padding is read
     note = "note: some prompts begin or end with token 0, as if it filled them up, and there is no attention_mask"
-    for padded in (left["input_ids"], right["input_ids"], {"input_ids": right["input_ids"]}):
+    # All begin with padding, of different lengths, as with padding="max_length".
+    longer = torch.nn.functional.pad(left["input_ids"], (1, 0))
+    for padded in (left["input_ids"], right["input_ids"], {"input_ids": right["input_ids"]}, longer):
         notes = effdeg.measure(model, padded, **SETTINGS).warnings()
         assert [each[: len(note)] for each in notes if "prompts" in each] == [note]
     begin = left["input_ids"][:, -4:].index_fill(1, torch.tensor([0]), 0)

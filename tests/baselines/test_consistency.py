@@ -189,6 +189,19 @@ def consistency_slowly(model, teacher, share, partners):
     return total / (len(V) * 4)
 
 
+@pytest.mark.parametrize("method", [UDA(turn, threshold=0), FixMatch(turn, threshold=0)], ids=["UDA", "FixMatch"])
+def test_a_masked_class_adds_nothing(method):
+    model = mlp().double()
+
+    def masked(x):
+        return torch.nn.functional.pad(model(x), (0, 1), value=-torch.inf)
+
+    found, expected = (method(each, X, unlabeled=V)[1] for each in (masked, model))
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(*(torch.autograd.grad(each, model.parameters()) for each in (found, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_one_example_at_a_time():
     model, twin, teacher = mlp().double(), mlp().double(), mlp(seed=1).double()
     share, partners = drawn(20)

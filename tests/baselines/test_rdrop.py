@@ -91,6 +91,17 @@ def test_small_divergences_are_accurate_in_single_precision():
     assert symmetric_divergence(first, second, 64) == pytest.approx(expected.item(), rel=0.01)
 
 
+def test_a_masked_class_adds_nothing():
+    masked = torch.tensor([-torch.inf, 0.0, 0.0])
+    one, other = (torch.randn(8, 3, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    leaves = one.requires_grad_(), one.detach().clone().requires_grad_()
+    found = symmetric_divergence(leaves[0] + masked, other + masked, 8)
+    expected = symmetric_divergence(leaves[1][:, 1:], other[:, 1:], 8)
+    torch.testing.assert_close(found, expected)
+    gradients = torch.autograd.grad(found, leaves[0])[0], torch.autograd.grad(expected, leaves[1])[0]
+    torch.testing.assert_close(*gradients)
+
+
 def test_a_hugging_face_model():
     model, inputs = tiny_bert(), sentences()
     torch.manual_seed(5)

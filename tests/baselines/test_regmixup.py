@@ -44,6 +44,21 @@ def test_one_example_at_a_time(alpha, loss):
     assert_same_gradients(cross_entropy(outputs, Y) + mixed, cross_entropy(twin(X), Y) + expected, model, twin)
 
 
+def test_a_masked_class_adds_nothing():
+    model = mlp().double()
+
+    def masked(x):
+        return nn.functional.pad(model(x), (0, 1), value=-torch.inf)
+
+    found, expected = (
+        RegMixup(classes=classes, generator=torch.Generator().manual_seed(0))(each, X, Y)[1]
+        for classes, each in ((5, masked), (4, model))
+    )
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(*(torch.autograd.grad(each, model.parameters()) for each in (found, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_batchnorm_sees_one_batch():
     model = nn.Sequential(nn.BatchNorm1d(6), mlp()).double()
     share, partners = drawn(alpha=10.0)

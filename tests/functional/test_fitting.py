@@ -13,6 +13,7 @@ from effdeg.functional import (
     effective_degree,
     fit,
     fit_operator,
+    project,
     uniform_nodes,
 )
 from effdeg.functional import _bases as bases
@@ -28,6 +29,15 @@ def draw(scheme, nodes, paths, seed=0):
         return cosine_nodes(nodes, paths, generator=torch.Generator().manual_seed(seed))
     make = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}[scheme]
     return make(nodes).expand(paths, -1).contiguous()
+
+
+@pytest.mark.parametrize("function", [fit, effective_degree, project])
+def test_what_is_no_tensor_of_outputs_is_told(function):
+    own, more = inspect.unwrap(function), {fit: (chebyshev_nodes(5), 2), effective_degree: (), project: (1,)}[function]
+    with pytest.raises(ValueError, match=r"of shape \(5,\) have no dimension of outputs.*\[:, None\]"):
+        own(torch.rand(5), *more)
+    with pytest.raises(TypeError, match=r"are a ndarray; a tensor was expected"):
+        own(np.ones((5, 1)), *more)
 
 
 @pytest.mark.parametrize("damping", [0, DAMPING])

@@ -176,6 +176,9 @@ def deberta(**changes):
     return transformers.DebertaV2ForSequenceClassification(config)
 
 
+INTEGERS = pytest.mark.skipif(
+    torch.__version__.startswith("2.6"), reason="the squared error of torch 2.6 has no gradient for integers"
+)
 FLOATS = torch.randn(16, generator=torch.Generator().manual_seed(4))
 HOTS = torch.rand(16, 3, generator=torch.Generator().manual_seed(5)).round()
 
@@ -184,10 +187,10 @@ HOTS = torch.rand(16, 3, generator=torch.Generator().manual_seed(5)).round()
     ("make", "labels", "changes"),
     [
         pytest.param(bert, FLOATS, {"num_labels": 1}, id="regression"),
-        pytest.param(bert, LABELS, {"num_labels": 1}, id="regression-integers"),
+        pytest.param(bert, LABELS, {"num_labels": 1}, id="regression-integers", marks=INTEGERS),
         pytest.param(bert, HOTS, {}, id="several-labels"),
         pytest.param(bert, LABELS, {}, id="classes"),
-        pytest.param(bert, LABELS, {"return_dict": False, "num_labels": 1}, id="tuples"),
+        pytest.param(bert, LABELS, {"return_dict": False, "num_labels": 1}, id="tuples", marks=INTEGERS),
         pytest.param(deberta, FLOATS, {"num_labels": 1}, id="deberta"),
     ],
 )

@@ -114,7 +114,7 @@ class TestBatches:
     ],
 )
 def test_models_are_named(model, name):
-    assert effdeg.measure(model, X, paths=2, nodes=6, degree=3).settings.model == name
+    assert effdeg.measure(model, X, paths=2, nodes=6, degree=3, dtype=torch.float32).settings.model == name
 
 
 @pytest.mark.parametrize(("offset", "noted"), [(0.0, False), (100.0, False), (1e6, True)])

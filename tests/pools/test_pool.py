@@ -456,10 +456,10 @@ class Ordered(torch.nn.Module):
 
     def __init__(self, order):
         super().__init__()
-        self.network, self.order = mlp(), order
+        self.network, self.reorder = mlp(), lambda outputs: outputs[:, order]
 
     def forward(self, x):
-        return self.network(x)[:, self.order]
+        return self.reorder(self.network(x))
 
 
 def test_a_table_of_another_order_of_classes_is_not_continued(data, tmp_path):

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -91,6 +92,10 @@ def test_outputs_that_do_not_match():
         points = ends.points(X)
         with pytest.raises(ValueError, match="give all 24 rows"):
             ends.degree(torch.rand(len(points), 4), points)
+    given = [[0.0, 0.3, 0.6, 1.0]]
+    points = penalty.points(X, Y, pairs=[[0, 1]], alpha=torch.tensor(given))
+    for alpha in (given, np.array(given, np.float32)):
+        torch.testing.assert_close(penalty.points(X, Y, pairs=[[0, 1]], alpha=alpha).inputs, points.inputs)
     with pytest.raises(ValueError, match="alpha of shape"):
         penalty.points(X, Y, alpha=torch.rand(2, 4))
     with pytest.raises(ValueError, match=r"pairs of shape \(2, 3\)"):

@@ -64,6 +64,11 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
         # With a plain sampler only the drawn examples of the data set need to be read. Another one selects examples.
         if reads_all(inputs):
             return DataSet(inputs.dataset, labeled, inputs.collate_fn)
+        if inputs.batch_sampler is None and isinstance(inputs.dataset, data.TensorDataset):
+            raise ValueError(
+                "a DataLoader with batch_size=None yields the items of its data set as batches, and those of a "
+                "TensorDataset are single examples. Pass the TensorDataset itself, or give the loader a batch_size."
+            )
         # With batch_size=None a loader yields the items of its data set.
         return _from_batches(map(_check_batch, inputs) if inputs.batch_sampler is None else inputs, labeled)
     if isinstance(inputs, data.IterableDataset):

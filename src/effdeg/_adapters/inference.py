@@ -38,8 +38,9 @@ class ModelRunner:
     """A model that is ready to run: on which device, in which precision, and how it is called."""
 
     def __init__(self, model: Model, *, device: Device, dtype: torch.dtype | None) -> None:
-        # DDP would synchronize buffers at every forward pass, and ranks may run different numbers of them.
-        self.model: Model = model.module if isinstance(model, DistributedDataParallel) else model
+        # DDP would synchronize buffers at every forward pass, and ranks may run different numbers of them. DataParallel
+        # cannot be called with other weights.
+        self.model: Model = model.module if isinstance(model, DistributedDataParallel | nn.DataParallel) else model
         own = first_floating(self.model)
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)

@@ -18,7 +18,8 @@ Sampling = Literal["cosine", "chebyshev", "uniform"]
 FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}
 """The samplings whose nodes are the same on every path."""
 
-_HIDES = -1e3
+_HIDES = -1e3  # a bias of scores may be as low; a mask has 0 and one low value, and hides from about -10 on
+_HIDES_ALONE = -10.0
 """Scores below this, added to others, leave nothing of their exponential."""
 
 BLOCK = 16
@@ -155,7 +156,8 @@ def check_masks(examples: Tree, what: str = "inputs") -> None:
         if not leaf.is_floating_point() or not leaf.numel() or not (mask or may_be_mask):
             continue
         least, most = (float(bound) for bound in leaf.aminmax())
-        if least == -torch.inf or (least < _HIDES and most <= 0):
+        alone = least <= _HIDES_ALONE and most == 0 and bool(((leaf == 0) | (leaf == least)).all())
+        if least == -torch.inf or (least < _HIDES and most <= 0) or alone:
             raise ValueError(
                 f"{what} ({name!r}) hold {least:.3g}, as a mask that is added to scores does, which cannot "
                 "be interpolated. Give booleans for a mask."

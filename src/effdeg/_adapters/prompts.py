@@ -84,12 +84,15 @@ def align(inputs: Tree) -> dict[str, Tensor]:
 
 
 def note_padding(inputs: Tree, padding: int) -> str | None:
-    """Return a note on token ids without a mask that seem to be padded: some begin, or end, with the padding token."""
+    """Return a note on token ids without a mask that seem to be padded: some begin, or end, with the padding token.
+
+    All may begin with a token that is both the first of every text and the padding.
+    """
     if isinstance(inputs, Mapping) and "attention_mask" in inputs:
         return None
-    first, last = (inputs["input_ids"] if isinstance(inputs, Mapping) else inputs)[:, [0, -1]].eq(padding).unbind(1)
-    # All may begin with a token that is both the first of every text and the padding.
-    if not bool(last.any()) and bool(first.all() | ~first.any()):
+    is_padding = (inputs["input_ids"] if isinstance(inputs, Mapping) else inputs).eq(padding)
+    lengths = is_padding.cumprod(1).sum(1)  # at the beginning
+    if not bool(is_padding[:, -1].any()) and int(lengths.max()) <= 1 and int(lengths.min()) == int(lengths.max()):
         return None
     return (
         f"some prompts begin or end with token {padding}, as if it filled them up, and there is no attention_mask: it "

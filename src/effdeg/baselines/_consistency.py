@@ -321,7 +321,8 @@ class UDA(_PseudoLabels):
 
     def _weigh(self, own: Tensor, copies: Tensor) -> Tensor:
         targets = (own / self.temperature).log_softmax(-1)
-        return (targets.exp() * (targets - copies.log_softmax(-1))).sum(-1)
+        weights, differences = targets.exp(), targets - copies.log_softmax(-1)
+        return (weights * differences.where(weights > 0, 0.0)).sum(-1)  # 0 for a class that is masked with -inf
 
 
 @dataclass(eq=False, repr=False)

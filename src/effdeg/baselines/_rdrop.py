@@ -89,4 +89,5 @@ def symmetric_divergence(first: Any, second: Any, rows: int) -> Tensor:
     """
     p, q = (shaped_values(returned, "softmax", points=rows) for returned in (first, second))
     a, b = (shaped_values(returned, "identity", points=rows) for returned in (first, second))
-    return ((p - q) * (a - b)).sum(-1).mean()
+    differences = (a - b).where((p > 0) | (q > 0), 0.0)  # of a class that is masked with -inf, it is NaN
+    return ((p - q) * differences).sum(-1).mean()

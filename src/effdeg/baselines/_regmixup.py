@@ -79,7 +79,7 @@ class RegMixup(Regularizer):
 
     def _compare(self, logits: Tensor, soft: Tensor) -> Tensor:
         if self.loss == "cross-entropy":
-            return -(soft * logits.log_softmax(-1))
+            return -soft * logits.log_softmax(-1).where(soft > 0, 0.0)  # 0 for a class that is masked with -inf
         # Labels sum to 1, or to less if an id was -100: what is missing is filled with the model's own probabilities,
         # as it is by the cross-entropy, whose gradient with respect to the logits is this difference.
         difference = soft.sum(-1, keepdim=True) * logits.softmax(-1) - soft

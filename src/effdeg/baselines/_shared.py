@@ -56,7 +56,8 @@ class Configured(nn.Module):
 
     def _is_first_call(self, model: object, given: Tree) -> bool:
         """Return whether a model was not checked yet, and can be: values that are read make a GPU wait."""
-        return model not in self._checked and all(is_readable(each) and not each.is_meta for each in tensors(given))
+        # Readable first: while a step is traced, sets of weak references cannot be looked at in torch 2.6.
+        return all(is_readable(each) and not each.is_meta for each in tensors(given)) and model not in self._checked
 
     def extra_repr(self) -> str:
         """Show the settings that are not None, except for those that are too long to read."""

@@ -46,6 +46,17 @@ def basis_matrix(
     return torch.stack(_polynomials(alpha, degree, basis), dim=-1)
 
 
+def check_matrices(name: str, values: object, rows: str) -> None:
+    """Raise unless these are tensors of rows of one number for each output."""
+    if not isinstance(values, Tensor):
+        raise TypeError(f"{name} are a {type(values).__name__}; a tensor was expected: torch.as_tensor({name}).")
+    if values.dim() < 2:
+        raise ValueError(
+            f"{name} of shape {tuple(values.shape)} have no dimension of outputs; {rows} × outputs were expected: for "
+            f"one output {name}[:, None]."
+        )
+
+
 def basis_rows(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str) -> Float[Tensor, "*paths degrees nodes"]:
     """Return the transpose of :func:`basis_matrix`: the layout in which the products of a fit run fastest."""
     return torch.stack(_polynomials(alpha, degree, basis), dim=-2)
@@ -105,6 +116,7 @@ def effective_degree(
         >>> effective_degree(coefficients, weights=[0, 0, 1])
         tensor(1.)
     """
+    check_matrices("coefficients", coefficients, "degrees")
     weights = check_degree_weights(weights, degree=coefficients.shape[-2] - 1)
     # In half precision a sum of many degrees overflows or loses its digits.
     magnitudes = coefficients.abs()

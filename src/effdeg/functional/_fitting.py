@@ -6,7 +6,7 @@ from torch import Tensor
 from effdeg._utils.checks import check_damping, check_fit
 from effdeg._utils.device import is_traced
 from effdeg._utils.shapes import Float
-from effdeg.functional._bases import basis_matrix, basis_rows
+from effdeg.functional._bases import basis_matrix, basis_rows, check_matrices
 from effdeg.functional._unrolled import least_squares_operator
 
 DAMPING = 1e-9
@@ -115,6 +115,9 @@ def fit(
         >>> fit(alpha.square()[:, None], alpha, degree=2).flatten()  # α² = 3/8 + T_1 / 2 + T_2 / 8
         tensor([0.3750, 0.5000, 0.1250], dtype=torch.float64)
     """
+    check_matrices("values", values, "nodes")
+    if not isinstance(alpha, Tensor):
+        raise TypeError(f"alpha is a {type(alpha).__name__}; a tensor was expected: torch.as_tensor(alpha).")
     if alpha.shape[-1] != values.shape[-2]:
         raise ValueError(
             f"values of shape {tuple(values.shape)} have {values.shape[-2]} nodes (their last dimension but one), "

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from effdeg._utils.checks import check_components
 from effdeg._utils.shapes import Float
 from effdeg._utils.statistics import power_of_two
+from effdeg.functional._bases import check_matrices
 from effdeg.functional._unrolled import eigenvectors
 
 # Two eigenvalues closer than this share of the larger count as equal: 1/gap is damped to gap/(gap² + floor²), so that
@@ -42,6 +43,7 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
                 [1.2500, 0.0000],
                 [2.5000, 0.0000]])
     """
+    check_matrices("values", values, "nodes")
     nodes, outputs = values.shape[-2:]
     check_components(components, nodes)
     scores: Tensor = _Scores.apply(values, min(components, outputs))  # type: ignore[no-untyped-call]

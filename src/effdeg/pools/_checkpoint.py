@@ -43,7 +43,7 @@ from effdeg.proxies._registry import evaluate_open, find_needs
 
 _TRIED = 16  # examples of a trial
 _KNOWN_BY = 16  # examples at which the outputs of a checkpoint are kept
-_KEPT_OUTPUTS = 2048  # numbers: all outputs of an example, even of many classes, whose order may change
+_KEPT_OUTPUTS = 2048  # numbers: all outputs of some examples, even of many classes, whose order may change
 _COMPARED_AT_ONCE = 16  # paths, which bounds the memory
 _GUESSED = 64  # examples per class from which on half of the accuracy of guessing is far below it: 4 standard errors
 WEIGHTS, OUTPUTS, NOTES = "weights", "outputs", "notes"
@@ -155,7 +155,8 @@ class CheckpointMeasurer:
 
     def _run_few(self) -> Tensor:
         with self._open(self.data, examples=_KNOWN_BY) as evaluator:
-            return evaluator.outputs().flatten()[:_KEPT_OUTPUTS]
+            outputs = evaluator.outputs().flatten(1)
+        return outputs[: max(1, _KEPT_OUTPUTS // outputs.shape[1]), :_KEPT_OUTPUTS]
 
     def describe_partners(self) -> dict[str, Any] | None:
         """Return what identifies the functions of partners: their names, and a hash of some changed copies."""

@@ -17,7 +17,7 @@ from effdeg.measuring._path_runner import hash_examples
 
 HASHED = 64  # examples at a time
 _IDENTIFYING = 2000  # examples that identify a data set that is not in memory
-_SAME = 0.01  # outputs that differ by more than this share of their range are not those of the same function
+_SAME = 1e-3  # an output that differs by more than this share of its range is not that of the same function
 
 
 def hash_text(text: str) -> str:
@@ -37,20 +37,38 @@ def hash_weights(state: Mapping[str, Any]) -> str:
     return hash_examples({name: value.reshape(-1) for name, value in state.items() if torch.is_tensor(value)})
 
 
-def list_numbers(model: nn.Module) -> dict[str, float]:
-    """Return the numbers that may decide what a model returns but are no weights, such as a temperature."""
+def list_numbers(model: nn.Module) -> dict[str, Any]:
+    """Return the numbers that may decide what a model returns but are no weights, such as a temperature.
+
+    Of tensors that are no buffers, it has a hash.
+    """
     held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
-    return {key: value for key, value in held.items() if isinstance(value, int | float) and key[-9:] != ".training"}
+    tensors = {key: hash_weights({"": value}) for key, value in held.items() if _is_dense(value)}
+    return tensors | {key: value for key, value in held.items() if _are_numbers(value) and key[-9:] != ".training"}
+
+
+def _is_dense(value: Any) -> bool:
+    is_plain = isinstance(value, Tensor) and not value.is_meta and not value.is_quantized
+    return is_plain and value.layout is torch.strided
+
+
+def _are_numbers(value: Any) -> bool:
+    return all(map(_are_numbers, value)) if isinstance(value, list | tuple) else isinstance(value, int | float)
 
 
 def agree(kept: Tensor, now: Tensor) -> bool:
-    """Return whether outputs at the same examples are those of the same function, up to rounding."""
+    """Return whether outputs at the same examples are those of the same function, up to rounding.
+
+    Each output, along the last dimension, has its own range: that of a class that is masked is far from the others.
+    """
     if kept.shape != now.shape:
         return False
-    rounding = max(1e-5, 2 * torch.finfo(now.dtype).eps)  # relative to the largest output
-    kept, now = kept.double(), now.double()
-    limit = _SAME * (kept.max() - kept.min()) + rounding * kept.abs().max()
-    return bool((now - kept).abs().max() <= limit)
+    rounding = max(1e-5, 2 * torch.finfo(now.dtype).eps)  # relative to the largest value of an output
+    kept, now = (each.double().reshape(-1, each.shape[-1]) for each in (kept, now))
+    finite = kept.where(kept.isfinite(), 0.0)
+    largest = finite.abs().amax(0)
+    limit = _SAME * (finite.amax(0) - finite.amin(0)) + rounding * torch.maximum(largest, largest.median())
+    return bool(((now == kept) | ((now - kept).abs() <= limit)).all())
 
 
 class LabeledExamples:

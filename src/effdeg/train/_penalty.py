@@ -280,7 +280,8 @@ class Penalty(nn.Module):
             more, keywords_of_more = as_arguments(unlabeled)
             batch = batch.append((name_arguments(more, model), keywords_of_more))
         look = self._check(batch, model, at)
-        sequences = None if language is None else Sequences.of(batch, look=model not in self._checked_models)
+        new = not is_traced() and model not in self._checked_models
+        sequences = None if language is None else Sequences.of(batch, look=new)
         if teacher is not None:
             check_teacher(self.settings, batch.unlabeled, teacher)
         # Paths at a layer need its output for the unlabeled examples; others, given a teacher, need only its outputs.

@@ -144,8 +144,7 @@ def draw_points(
     labeled = len(pairs)
     if batch.unlabeled:
         pairs = torch.cat([pairs, settings.draw_pairs(batch.unlabeled, device) + batch.labeled])
-    if alpha is None:
-        alpha = settings.draw_alpha(len(pairs), device)
+    alpha = torch.as_tensor(alpha if given_alpha else settings.draw_alpha(len(pairs), device), device=device)
     if pairs.dim() != 2 or pairs.shape[1] != 2 or alpha.shape != (len(pairs), settings.nodes):
         raise ValueError(
             f"pairs of shape {tuple(pairs.shape)} and alpha of shape {tuple(alpha.shape)} were given; n pairs of 2 "
