@@ -45,6 +45,7 @@ COVERED_BY = {
     "integrations/test_huggingface.py": ["integrations/_calls.py"],
     "measuring/test_bad_input.py": ["_adapters/settings.py"],
     "measuring/test_measurement.py": ["measuring/_record.py"],
+    "pools/test_picking.py": ["pools/_choice.py"],
     "pools/test_pool.py": ["pools/_runners.py"],
     "pools/test_rank.py": ["pools/_ranking.py"],
     "train/test_bad_penalties.py": ["train/_settings.py"],
