@@ -18,9 +18,10 @@ Sampling = Literal["cosine", "chebyshev", "uniform"]
 FIXED: dict[str, Callable[..., Tensor]] = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}
 """The samplings whose nodes are the same on every path."""
 
-_HIDES = -1e3  # a bias of scores may be as low; a mask has 0 and one low value, and hides from about -10 on
-_HIDES_ALONE = -10.0
+_HIDES = -1e3
 """Scores below this, added to others, leave nothing of their exponential."""
+_HIDES_ALONE = -10.0
+"""Where 0 and a number below this are the only values, they are a mask."""
 
 BLOCK = 16
 """Paths per block. Each has its own random stream, so that no result depends on the batch size or on processes."""
