@@ -38,22 +38,16 @@ def hash_weights(state: Mapping[str, Any]) -> str:
 
 
 def list_numbers(model: nn.Module) -> dict[str, Any]:
-    """Return the numbers that may decide what a model returns but are no weights, such as a temperature.
+    """Return the numbers, also in lists, that may decide what a model returns but are no weights: a temperature.
 
-    Of tensors that are no buffers, it has a hash.
+    Not tensors: models keep activations as attributes. :func:`agree` sees those that matter.
     """
     held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
-    tensors = {key: hash_weights({"": value}) for key, value in held.items() if _is_dense(value)}
-    return tensors | {key: value for key, value in held.items() if _are_numbers(value) and key[-9:] != ".training"}
-
-
-def _is_dense(value: Any) -> bool:
-    is_plain = isinstance(value, Tensor) and not value.is_meta and not value.is_quantized
-    return is_plain and value.layout is torch.strided
+    return {key: value for key, value in held.items() if _are_numbers(value) and key[-9:] != ".training"}
 
 
 def _are_numbers(value: Any) -> bool:
-    return all(map(_are_numbers, value)) if isinstance(value, list | tuple) else isinstance(value, int | float)
+    return all(isinstance(each, int | float) for each in (value if isinstance(value, list | tuple) else [value]))
 
 
 def agree(kept: Tensor, now: Tensor) -> bool:
