@@ -18,6 +18,7 @@ SETTINGS = {
     **{name: {"classes": 8} for name in ("mixup", "cutmix", "regmixup")},
     "embedding-mixup": {"classes": 8, "at": "0"},
     "manifold-mixup": {"classes": 8, "at": [None, "0", "2"]},
+    "neftune": {"alpha": 0.2, "at": "0"},
     "r3f": {"noise": 0.1},
     "ed": {"weight": 0.1},
 }
