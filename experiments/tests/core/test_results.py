@@ -156,6 +156,17 @@ def test_failed_seeds_are_counted_and_leave_a_claim_undecided(how):
     assert str(report_on(METHODS, lost[:1]).verdicts[0]) == "not run: ED: 0 of 1 seeds; 1 failed"
 
 
+@pytest.mark.parametrize("weights", [(7.0,), (7.0, 20.0)])
+def test_missing_tuning_runs_leave_a_claim_undecided(weights):
+    runs = [*make_seeds({"plain": 0.8, "ed": 0.9}), *tune(*((weight, 0.7) for weight in weights))]
+    within = replace(METHODS, study=Methods(candidate="ed", within=50.0))
+    end = "" if len(weights) == 2 else "; ED: 1 of 2 tuning runs"
+    word = "holds" if len(weights) == 2 else "not decided"
+    verdict = report_on(within, runs).verdicts[0]
+    assert verdict.word == word
+    assert str(verdict).endswith(end)
+
+
 def test_the_failed_runs_of_a_pool_are_counted_at_their_point_of_the_grid():
     runs = [make_run(POOL, "plain", 0.8, lr=lr, batch=10) for lr in (0.1, 0.01)]
     runs.append(replace(make_run(POOL, "plain", 0.8, lr=0.01, batch=10, seed=1, finished=False), failure="no"))

@@ -85,6 +85,7 @@ class MethodRuns:
     failed: tuple[Run, ...] = ()  # ended by an error, or without a number that the study needs; otherwise like ``runs``
     values_used: Mapping[str, Any] | None = None  # the tuned settings and their values in these runs
     choice: Choice | None = None  # the tuning that chose these values, or else the best one; None if not tuned
+    candidates: Sequence[Mapping[str, Any]] = ()  # what the recipe tunes with
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -106,6 +107,14 @@ class MethodRuns:
         """Return how many runs failed, or ended with NaN under this key: ``ED: 3 of 5 seeds; 2 failed``, or nothing."""
         nan = () if key is None else (run for run in self.runs if run.is_nan(key))
         return self._describe_lost(len([*self.failed, *nan]), "failed")
+
+    def describe_untuned(self) -> str:
+        """Return ``ED: 2 of 4 tuning runs`` if not all are finished, so that the best values may be missing."""
+        if self.choice is None:
+            return ""
+        tried, total = [values for values, _ in self.choice.tried], len(self.candidates)
+        count = sum(each in tried for each in self.candidates)
+        return f"{self.method.title}: {count} of {total} tuning runs" if count < total else ""
 
     def describe_missing(self, key: str) -> str:
         """Return how many runs have nothing under this key: ``ED: 3 of 5 seeds; 2 without x``, or nothing."""
@@ -274,7 +283,8 @@ class Results:
         values = [dict(each.values(key).dropna()) for each in (one, other)]
         if one is other or not (one.runs and other.runs):
             return None
-        failed = "; ".join(filter(None, (each.describe_failed(key) for each in (one, other))))
+        lost = (text for each in (one, other) for text in (each.describe_failed(key), each.describe_untuned()))
+        failed = "; ".join(filter(None, lost))
         difference = Difference.of(*values) if all(values) else None
         if failed:
             return Difference(difference.value if difference else math.nan, None, failed)
@@ -340,12 +350,12 @@ def collect(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | No
 def _pick_runs(selection: Selection, method: Method, runs: Sequence[Run], choices: Sequence[Choice]) -> MethodRuns:
     """Pick the runs with tuned values, else the method's own, else those with most seeds; never by test accuracy."""
     recipe, choice = selection.recipe, choices[0] if choices else None
-    needs = recipe.study.needs
+    needs, candidates = recipe.study.needs, recipe.candidates(method)
     usable = [run for run in runs if run.finished and (needs is None or not math.isnan(run.value(needs)))]
     failed = [run for run in runs if run.failure is not None or (run.finished and needs and run.is_nan(needs))]
     if not usable:
         state: Progress = "failed" if failed and len(failed) == len(runs) else "not finished" if runs else "not run"
-        return MethodRuns(method, (), state, tuple(failed), choice=choice)
+        return MethodRuns(method, (), state, tuple(failed), choice=choice, candidates=candidates)
     own = recipe.resolve(method, selection.changes).to_dict()
     preferred = [*(each.changes for each in choices), {key: own[key] for key in method.tune}]
     groups = group_runs(usable, method.tune)
@@ -360,7 +370,7 @@ def _pick_runs(selection: Selection, method: Method, runs: Sequence[Run], choice
     lost = by_point(run for run in failed if run.read(method.tune) == values)
     ordered = tuple(sorted(points.values(), key=lambda run: run.seed))
     never_done = tuple(run for point, run in lost.items() if point not in points)
-    return MethodRuns(method, ordered, "run", never_done, values_used=values, choice=choice)
+    return MethodRuns(method, ordered, "run", never_done, values_used=values, choice=choice, candidates=candidates)
 
 
 def _equal_time(results: Results, scales: Sequence[Results]) -> EqualTime | None:

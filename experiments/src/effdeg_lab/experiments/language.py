@@ -581,23 +581,32 @@ def _format(each: MethodRuns, key: str, digits: int, scale: float = 1.0) -> str:
 
 
 def make_methods(steps: int, rates: tuple[float, float, float]) -> tuple[Method, ...]:
-    """List the methods, each tuned by three values of one setting, and with steps that take equal time."""
+    """List the methods, tuned on a few values of what sets their strength, with steps that take equal time.
+
+    Those that take half the steps have a better learning rate in common with plain training of that length, so it is
+    tuned with their weights.
+    """
+    half = steps // 2
     # ED's degree is a mean over 65 outputs, R-Drop's divergence a sum over the vocabulary.
-    degrees, divergences = (1.0, 5.0, 25.0), (0.1, 0.5, 2.5)
-
-    def make(name: str, title: str, key: str, values: tuple[float, float, float], **changes: Any) -> Method:
-        return Method(name, title, {"regularizer": name, key: values[1], **changes}, tune={key: values})
-
+    degrees: dict[str, Any] = {"weight": (1.0, 5.0), "lr": rates[1:]}
+    divergences: dict[str, Any] = {"weight": (0.1, 0.5), "lr": rates[1:]}
+    rated: dict[str, Any] = {"lr": rates}
+    ed = {"regularizer": "ed", "weight": 5.0, "steps": half}
     return (
-        make("plain", "Plain", "lr", rates, steps=steps),
+        Method("plain", "Plain", {"lr": rates[1], "steps": steps}, tune=rated),
         # Fewer steps are less time to overfit: whether the methods below gain by more than that.
-        make("plain-half", "Plain, half the steps", "lr", rates, steps=steps // 2, regularizer="plain"),
-        make("neftune", "NEFTune", "noise", (5.0, 10.0, 15.0), steps=steps),
-        make("mixup", "Embedding mixup", "alpha", (0.1, 0.4, 1.0), steps=steps),
-        make("rdrop", "R-Drop", "weight", divergences, steps=steps // 2),
-        make("ed", "ED", "weight", degrees, steps=steps // 2),
-        make("ed-self", "ED, self anchors", "weight", degrees, steps=steps // 2, regularizer="ed", anchor="self"),
+        Method("plain-half", "Plain, half the steps", {"lr": rates[1], "steps": half}, tune=rated),
+        _vary("neftune", "NEFTune", "noise", (5.0, 10.0, 15.0), steps),
+        _vary("mixup", "Embedding mixup", "alpha", (0.1, 0.4, 1.0), steps),
+        Method("rdrop", "R-Drop", {"regularizer": "rdrop", "weight": 0.5, "steps": half}, tune=divergences),
+        Method("ed", "ED", ed, tune=degrees),
+        Method("ed-self", "ED, self anchors", {**ed, "anchor": "self"}, tune=degrees),
     )
+
+
+def _vary(regularizer: str, title: str, key: str, values: tuple[float, float, float], steps: int) -> Method:
+    settings = {"regularizer": regularizer, key: values[1], "steps": steps}
+    return Method(regularizer, title, settings, tune={key: values})
 
 
 def draw_finetuning(draws: Draws) -> dict[str, Any]:
@@ -608,7 +617,7 @@ def draw_finetuning(draws: Draws) -> dict[str, Any]:
         "regularizer": regularizer,
         "rank": rank,
         "lr": draws.log_uniform(1e-4, 3e-3) if rank else draws.log_uniform(1e-5, 1e-3),
-        "steps": draws.choice(100, 200, 400, 800),
+        "steps": draws.choice(50, 100, 200, 400),
         "weight_decay": draws.choice(0.0, 0.1),
         "weight": draws.log_uniform(1.0, 30.0) if regularizer == "ed" else draws.log_uniform(0.1, 3.0),
     }
@@ -617,10 +626,10 @@ def draw_finetuning(draws: Draws) -> dict[str, Any]:
 _SETUP = (
     "AdamW with clipping at 1 and a rate that rises in the first 5% of steps and falls linearly to 0; bfloat16 on a "
     "GPU. R-Drop and ED take half as many steps, as theirs run twice as many sequences; plain training is also run "
-    "with half as many. One setting of each method is tuned with three values, by the loss of {tuned}: the learning "
-    "rate of plain training, and what sets the strength of the others. R-Drop adds dropout of 0.02 at the end of each "
-    "residual branch, without which both passes are the same. Models are roundings of the published ones to 4 to 8 "
-    "bits."
+    "with half as many. Methods are tuned by the loss of {tuned}: plain training with three learning rates, NEFTune "
+    "and mixup with three strengths, R-Drop and ED with two weights and two learning rates. R-Drop adds dropout of "
+    "0.02 at the end of each residual branch, without which both passes are the same. Models are roundings of the "
+    "published ones to 4 to 8 bits."
 )
 WEBNLG = Recipe(
     name="language-webnlg",
@@ -672,7 +681,7 @@ RECIPES = (
         "several fine-tuned language models without labels, on WebNLG",
         expects="The measure that was chosen on CIFAR-10 orders models by their loss.",
         cost="about 10 s per run on one H200 (estimated)",
-        settings=Completing(limit=1000, observe=500, decoded=0, measure_paths=100),
+        settings=Completing(limit=1000, observe=500, decoded=0, measure_paths=50),
         run=train,
         check_data=check_language,
         departs=(
