@@ -304,3 +304,11 @@ def test_amounts_that_are_taken_for_labels_are_noted_where_the_model_may_take_th
     }
     assert noted == {"amounts": True, "soft labels": False, "numbers": False, "classes": False}
     assert not any(note in each for each in effdeg.measure(mlp(), TensorDataset(X, amounts), **FAST).warnings())
+
+
+@pytest.mark.parametrize("labels", [Y.float(), EXTRA[:, :1]], ids=["float", "targets"])
+def test_more_tensors_than_the_model_takes_are_named(labels):
+    with pytest.raises(
+        TypeError, match=r"inputs are 2 tensors, but Sequential takes input\. Give inputs without labels"
+    ):
+        effdeg.measure(mlp(), (X, labels), **FAST)

@@ -154,6 +154,11 @@ def test_a_loss_that_is_not_the_mean_over_examples(loss, labels):
     proxies.sharpness(mlp().double(), (X, Y), cross_entropy, batch_size=5)
 
 
+def test_labels_that_are_given_first():
+    with pytest.raises(ValueError, match=r"labels have shape \(12, 6\): were labels given first"):
+        proxies.sharpness(mlp().double(), (Y, X), cross_entropy)
+
+
 def test_a_loss_that_is_a_sum():
     with pytest.raises(ValueError, match=r"is the sum of their losses.*reduction='mean'"):
         evaluate(loss=nn.CrossEntropyLoss(reduction="sum"))
