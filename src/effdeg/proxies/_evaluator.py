@@ -293,12 +293,12 @@ class Evaluator:
 
     def _check_labels(self) -> None:
         inputs, labels = self.inputs, self.labels
-        if isinstance(inputs, Tensor) and isinstance(labels, Tensor) and labels.is_floating_point():
-            if inputs.dim() == 1 < labels.dim() and not inputs.is_floating_point():
-                raise ValueError(
-                    f"inputs are one whole number per example, and labels have shape {tuple(labels.shape)}: were labels "
-                    "given first? Give (inputs, labels)."
-                )
+        swapped = isinstance(inputs, Tensor) and isinstance(labels, Tensor) and inputs.dim() == 1 < labels.dim()
+        if swapped and labels.is_floating_point() and not inputs.is_floating_point():
+            raise ValueError(
+                f"inputs are one whole number per example, and labels have shape {tuple(labels.shape)}: were labels "
+                "given first? Give (inputs, labels)."
+            )
         # Only the loss knows which labels it takes: try it on those with the smallest and the largest number.
         rows = torch.arange(min(2, self.count), device="cpu")
         if isinstance(self.labels, Tensor) and self.labels.numel() and not self.labels.is_complex():
