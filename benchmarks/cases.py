@@ -22,7 +22,7 @@ from effdeg.functional import (
     project,
     uniform_nodes,
 )
-from effdeg.pools._choice import NODES
+from effdeg.pools._choice import NODES, PATHS
 from effdeg_lab.models import ViT, make_model
 
 
@@ -58,7 +58,7 @@ def pick_overhead() -> Record:
     @torch.no_grad()
     def forward_alone() -> None:
         for model in models:
-            for _ in range(NODES * examples // batch):
+            for _ in range((2 * examples + (NODES - 2) * min(examples, PATHS)) // batch):
                 model(points)
 
     ours, alone = interleaved(lambda: effdeg.pick(models, inputs), forward_alone, repeats=3)

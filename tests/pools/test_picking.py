@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRando
 
 import effdeg
 from effdeg import changes
-from effdeg.pools._choice import _find_chances, compare_predictions, estimate_errors
+from effdeg.pools._choice import PATHS, _find_chances, compare_predictions, estimate_errors
 from tests.models import mlp
 
 X = torch.randn(150, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -77,6 +77,22 @@ def test_measures_along_the_path_are_those_of_its_points(models, choice):
         model, X, paths=400, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax"
     )
     assert choice.measures["m0"]["effective_degree"][0] == pytest.approx(found.value, rel=0.1)
+
+
+def test_few_paths_have_points_between_their_ends(models, choice, monkeypatch):
+    rows, model = [], conv(0)
+    model.register_forward_hook(lambda _, given, __: rows.append(len(given[0])))
+    effdeg.pick(models | {"m0": model}, X, change=changes.mirror)
+    most = sum(rows)
+    rows.clear()
+    monkeypatch.setattr("effdeg.pools._choice.PATHS", 80)
+    fewer = effdeg.pick(models | {"m0": model}, X, change=changes.mirror)
+    assert most - sum(rows) == 2 * (len(X) - 80)
+    assert fewer.scores == choice.scores
+    for name, (value, _) in choice.measures["m0"].items():
+        between = name in ("effective_degree", "effective_degree_normalized", "decision_regions", "total_variation")
+        assert (fewer.measures["m0"][name][0] == pytest.approx(value)) is not between
+        assert fewer.measures["m0"][name][0] == pytest.approx(value, rel=0.3)
 
 
 def test_resamples_agree_with_a_loop(models, choice):
@@ -263,7 +279,7 @@ def test_noise_has_the_scale_of_each_number_over_all_examples_of_sorted_data():
         return points
 
     effdeg.pick({"a": record, "b": lambda x: -x}, x)
-    copies, examples = torch.cat(seen)[8:].unflatten(0, (-1, 4))[:, [0, -1]].unbind(1)
+    copies, examples = torch.cat(seen)[8 + 4 * PATHS :].unflatten(0, (-1, 2)).unbind(1)
     assert (copies - examples).std(0) == pytest.approx(0.1 * x.std(0), rel=0.15)
 
 

@@ -1,10 +1,11 @@
 """What models do on examples and their changed copies, and the choice among them: scores, certainty, and notes."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 NODES = 4
 """Points on the path from an example to its changed copy, both ends included: a fit of degree 3."""
+PATHS = 32 * BLOCK
+"""The most examples with such points, evenly among all; the score needs the ends alone."""
 _CHECKED = 4  # blocks of paths whose outputs must be the same for what was kept to be read
 
 Load = Callable[[], Model]
@@ -79,10 +82,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class _SomePaths(DrawnPaths):
-    every: int = 1
+    chosen: Sequence[slice] = ()
 
     def blocks(self) -> list[slice]:
-        return super().blocks()[:: self.every]
+        return [*self.chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ class Observer:
         read_item, hashes = ItemReader(model), hash_parts(self.examples, self.indices, self.seed)
         partners = Partners(self.change, len(self.examples), read_item, option="change")
         with seed_everything(self.seed):  # a data set may draw
-            for block in self._draw_paths().blocks():
+            for block in self._blocks:
                 rows = self.indices[block]
                 inputs = read_item(self.examples.fetch(rows)).inputs
                 hashes.append(hash_examples(partners.fetch(inputs, rows, seed=self.seed, block=block.start)))
@@ -144,7 +147,7 @@ class Observer:
             return None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            columns, _ = self._run(model, every=self._every)
+            columns, _ = self._run(model, self._checked)
         return kept if kept.checked is not None and agree(kept.checked, columns["outputs"]) else None
 
     def try_out(self, model: Model) -> int:
@@ -154,18 +157,26 @@ class Observer:
             warnings.simplefilter("ignore")
             return few._observe(model, ignore).classes
 
-    def _draw_paths(self, at: str | None = None, every: int = 1) -> _SomePaths:
-        settings = PathSettings(
-            nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
-        )
-        return _SomePaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, "change", every)
+    @cached_property
+    def _blocks(self) -> list[slice]:
+        """All paths, each from an example to its copy."""
+        total = len(self.indices)
+        return [slice(start, min(start + BLOCK, total)) for start in range(0, total, BLOCK)]
 
     @property
-    def _every(self) -> int:
-        return -(-len(self._draw_paths().blocks()) // _CHECKED)
+    def _checked(self) -> list[slice]:
+        return _choose_evenly(self._blocks, _CHECKED)
 
-    def _run(self, model: Model, every: int = 1, update: Update = ignore) -> tuple[dict[str, Tensor], list[str]]:
-        """Run a model along the paths, or those of every n-th block; return a row for each, and notes."""
+    def _draw_paths(self, nodes: int, at: str | None, blocks: Sequence[slice]) -> _SomePaths:
+        settings = PathSettings(
+            nodes=nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
+        )
+        return _SomePaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, "change", blocks)
+
+    def _run(
+        self, model: Model, blocks: Sequence[slice], update: Update = ignore
+    ) -> tuple[dict[str, Tensor], list[str]]:
+        """Run a model along paths; return columns, of a row for each path or each with points between, and notes."""
         at = self.at
         if at is None and are_tokens(ItemReader(model)(self.examples.fetch(self.indices[:1])).inputs):
             at = find_embeddings(model)
@@ -177,18 +188,25 @@ class Observer:
                 as_class_logits(outputs)  # raises
             return outputs.reshape(points, -1)
 
-        rows: dict[int, dict[str, Tensor]] = {}
+        rows: dict[str, dict[int, Tensor]] = defaultdict(dict)
+        notes: list[str] = []
+        whole = _choose_evenly(blocks, PATHS // BLOCK)
+        ends = [block for block in blocks if block not in whole]
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
-            drawn = self._draw_paths(at, every)
-            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
-            for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
-                columns = _summarize(group)
-                for block, part in split_rows(group.blocks):
-                    rows[block.start] = {name: column[part].cpu() for name, column in columns.items()}
-        return {name: torch.cat([rows[start][name] for start in sorted(rows)]) for name in rows[0]}, path_runner.notes
+            for nodes, some, before in ((NODES, whole, 0), (2, ends, len(whole) * BLOCK)):
+                drawn = self._draw_paths(nodes, at, some)
+                path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
+                report = partial(lambda before, done: update((before + done) / len(self.indices)), before)
+                for group in path_runner.run(read, update=report):
+                    columns = _summarize(group, nodes)
+                    for block, part in split_rows(group.blocks):
+                        for name, column in columns.items():
+                            rows[name][block.start] = column[part].cpu()
+                notes += path_runner.notes
+        return {name: torch.cat([parts[start] for start in sorted(parts)]) for name, parts in rows.items()}, notes
 
     def _observe(self, model: Model, update: Update) -> Observation:
-        columns, notes = self._run(model, update=update)
+        columns, notes = self._run(model, self._blocks, update)
         outputs, copies = columns.pop("outputs"), columns.pop("copies")
         if not bool(columns.pop("finite").all()):
             raise NotFinite("its outputs are NaN or infinite.")
@@ -211,8 +229,7 @@ class Observer:
         }
         measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
         small = torch.int16 if classes <= 2**15 else torch.int32
-        starts = [block.start for block in self._draw_paths(every=self._every).blocks()]
-        checked = torch.cat([outputs[start : start + BLOCK] for start in starts])
+        checked = torch.cat([outputs[block] for block in self._checked])
         return Observation(
             kind=model_name(model),
             classes=classes,
@@ -252,6 +269,10 @@ class Observer:
                 yield evaluator, labels
 
 
+def _choose_evenly(blocks: Sequence[slice], most: int) -> list[slice]:
+    return [*blocks[:: -(-len(blocks) // most)]]
+
+
 def _score_if_applicable(score: Callable[[Tensor], float], logits: Tensor) -> float | None:
     try:
         return score(logits)
@@ -265,19 +286,23 @@ def are_tokens(inputs: Tree) -> bool:
     return bool(leaves) and all(not leaf.is_floating_point() and leaf.dim() == 2 for leaf in leaves)
 
 
-def _summarize(group: PathBlocks) -> dict[str, Tensor]:
+def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
     """Return the outputs at the copies and examples, classes of the copies, and one number per path for all else."""
-    logits = outputs = group.kept.unflatten(0, (-1, NODES))
+    logits = outputs = group.kept.unflatten(0, (-1, nodes))
     if outputs.shape[-1] == 1:  # the logit of class 1 of two
         logits = torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
     probabilities = logits.softmax(-1)
     copy, example = probabilities[:, 0], probabilities[:, -1]
-    fitted = summarize(logits, group.alpha, FitSettings(degree=NODES - 1, output="identity"))
-    return {
+    at_ends = {
         "outputs": outputs[:, [0, -1]],
         "copies": logits[:, 0].argmax(1),  # as of the examples: probabilities may be equal where logits are not
         "finite": outputs.isfinite().flatten(1).all(1),
         "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
+    }
+    if nodes == 2:
+        return at_ends
+    fitted = summarize(logits, group.alpha, FitSettings(degree=NODES - 1, output="identity"))
+    return at_ends | {
         "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=NODES - 1))["effective_degree"],
         "effective_degree_normalized": fitted["effective_degree_normalized"],
         **compare_neighbors(probabilities),
