@@ -1,5 +1,8 @@
 """The one table of findings: what its intervals say. Where this changes, read the page of that row again."""
 
+import re
+from pathlib import Path
+
 EXPECTED = {
     "τ with the gap, ResNet-18s": "above zero",
     "τ, ResNet-9s": "above zero",
@@ -30,8 +33,10 @@ EXPECTED = {
 }
 
 
-def test_findings_are_those_that_the_pages_describe(docs):
-    assert {each.question: each.conclusion for each in docs("findings").list_findings()} == EXPECTED
+def test_findings_are_those_that_the_pages_describe():
+    page = Path(__file__).parents[2] / "docs" / "results" / "index.md"  # compared with results/ by test_pages.py
+    rows = re.findall(r"^\| \[(.+?)\].+\| ([a-z ]+) \|$", page.read_text(), re.MULTILINE)
+    assert dict(rows) == EXPECTED
 
 
 def test_verdicts_are_those_that_the_pages_describe(docs):
