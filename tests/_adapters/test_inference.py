@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, WeightedRandomSampler
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 import effdeg
 from effdeg import proxies
@@ -205,3 +205,90 @@ def test_a_program_of_one_batch_size_is_refused():
 def test_weights_that_are_not_here_are_not_compared_between_processes(model):
     assert sum_weights(model) is None
     assert sum_weights(mlp()) == sum_weights(mlp()) != sum_weights(mlp(seed=1))
+
+
+class Writing(nn.Module):
+    """Writes to what is not restored by itself."""
+
+    def __init__(self, what):
+        super().__init__()
+        torch.manual_seed(0)
+        self.what, self.embed, self.head = what, nn.Embedding(30, 6, max_norm=0.5), nn.Linear(6, 4)
+
+    def forward(self, ids):
+        hidden = self.embed(ids).mean(1)
+        if self.what == "weights":
+            with torch.no_grad():
+                self.head.weight *= 0.9
+        if self.what == "gradients":
+            with torch.enable_grad():
+                self.head(hidden).sum().backward()
+        return self.head(hidden)
+
+
+def test_embeddings_that_are_scaled_down_and_gradients_of_forward_come_back_as_they_were():
+    ids, model = torch.randint(30, (40, 5)), Writing("gradients")
+    names = ["parameter_norm", "confidence"]
+    with assert_left_as_it_came(model):
+        effdeg.measure(model, ids, at="embed", **FAST)
+        values = [proxies.evaluate(model, ids, names=part)["parameter_norm"].value for part in (names, names[::-1])]
+    assert values[0] == values[1] == proxies.parameter_norm(model).value
+    assert model.head.weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:the model .* returns different outputs for the same point")
+def test_weights_that_forward_writes_to_are_named():
+    ids = torch.randint(30, (40, 5))
+    with pytest.warns(UserWarning, match=r"\(Writing\) writes to its weights when it runs.* head.weight is not what"):
+        effdeg.measure(Writing("weights"), ids, at="embed", **FAST)
+
+
+class DrawingItself(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x):
+        torch.rand(3)
+        return self.net(x)
+
+
+def test_what_a_data_set_draws_does_not_depend_on_the_model_or_its_batches():
+    values = {effdeg.measure(DrawingItself(), Drawing(), batch_size=size, **FAST).value for size in (None, 7, 50)}
+    assert values == {effdeg.measure(mlp(), Drawing(), **FAST).value}
+    choice = effdeg.pick({"a": mlp(), "b": DrawingItself()}, Drawing())
+    assert choice.measures["a"]["disagreement"][0] == 0
+
+
+def test_a_generator_of_a_sampler_follows_the_seed_and_that_of_a_data_set_is_noted():
+    sampler = SubsetRandomSampler(range(20), generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(TensorDataset(X, Y), batch_size=10, sampler=sampler)
+    assert len({effdeg.measure(mlp(), loader, **FAST).value for _ in range(2)}) == 1
+    random = torch.Generator()
+
+    class OwnDraws(Drawing):
+        def __getitem__(self, index):
+            return X[index] + torch.randn(6, generator=random), index % 4
+
+    note = "the data set returns other examples whenever it is read"
+    assert any(note in each for each in effdeg.measure(mlp(), OwnDraws(), **FAST).warnings())
+    assert any(note in each for each in effdeg.pick([mlp(), mlp(seed=1)], OwnDraws()).notes)
+    assert not any(note in each for each in effdeg.measure(mlp(), Drawing(), **FAST).warnings())
+
+
+class InHalf(nn.Module):
+    def __init__(self, enabled):
+        super().__init__()
+        self.net, self.enabled, self.scale = mlp(), enabled, nn.Parameter(torch.tensor(5.3))
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
+            hidden = self.net(x)
+        return hidden.float() * self.scale
+
+
+def test_half_precision_inside_a_model_is_its_precision():
+    measured = [effdeg.measure(InHalf(enabled), X, **FAST).settings.dtype for enabled in (True, False)]
+    assert measured == ["bfloat16", "float32"]
+    with pytest.raises(ValueError, match="differ in precision: bfloat16 and float32"):
+        effdeg.compare([InHalf(True), InHalf(False)], X, **FAST)

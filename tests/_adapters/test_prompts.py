@@ -71,6 +71,14 @@ def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
         assert not any("prompts begin" in each for each in effdeg.measure(model, whole, **SETTINGS).warnings())
 
 
+def test_prompts_that_have_all_ended_are_noted():
+    batch, note = prompts(), "note: all prompts end with token 2, the end of a text"
+    ended = [[*ids, 2] for ids in lists(batch)]
+    for given, noted in ((ended, True), ([*ended[1:], [1, 3]], False)):
+        notes = effdeg.measure(language_model(eos_token_id=2), given, **SETTINGS).warnings()
+        assert any(each.startswith(note) for each in notes) is noted
+
+
 def tokenizer(**special):
     from tokenizers import Tokenizer, models, pre_tokenizers
 

@@ -2,7 +2,8 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -70,7 +71,8 @@ def as_examples(inputs: Any, *, labeled: bool = False) -> Examples:
                 "TensorDataset are single examples. Pass the TensorDataset itself, or give the loader a batch_size."
             )
         # With batch_size=None a loader yields the items of its data set.
-        return _from_batches(map(_check_batch, inputs) if inputs.batch_sampler is None else inputs, labeled)
+        with _seed_generators(inputs):
+            return _from_batches(map(_check_batch, inputs) if inputs.batch_sampler is None else inputs, labeled)
     if isinstance(inputs, data.IterableDataset):
         advice = "itertools.islice(DataLoader(inputs, batch_size=100), 10)"
         return Batch(_join(_read(inputs, labeled, lambda _: 1, advice), _stack, labeled), has_items=True)
@@ -200,6 +202,22 @@ def find_broken(rows: Tensor, name: str) -> Tensor:
     # A mask that is added to attention scores is -inf where it hides.
     broken = rows.isnan() | (rows == torch.inf) if "mask" in name else ~rows.isfinite()
     return broken.flatten(1).any(1) if broken.dim() > 1 else broken
+
+
+@contextmanager
+def _seed_generators(loader: data.DataLoader[Any]) -> Iterator[None]:
+    """Let the generators of a loader and its sampler follow torch's, which is seeded; restore them afterwards."""
+    owners = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    found = {id(each): each for each in (getattr(owner, "generator", None) for owner in owners)}
+    generators = [each for each in found.values() if isinstance(each, torch.Generator)]
+    states = [each.get_state() for each in generators]
+    for each in generators:
+        each.manual_seed(int(torch.randint(2**62, (), device="cpu")))
+    try:
+        yield
+    finally:
+        for each, state in zip(generators, states, strict=True):
+            each.set_state(state)
 
 
 def reads_all(loader: data.DataLoader[Any]) -> bool:

@@ -17,6 +17,7 @@ class LanguageModel:
     takes_positions: bool = False  # whether it takes ``position_ids``
     padding: int = 0  # the token that fills up shorter sequences
     vocabulary: int = 1  # how many tokens there are
+    ends: frozenset[int] = frozenset()  # the tokens that end a text
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from effdeg._adapters.inference import ModelRunner, seed_everything
 from effdeg._adapters.layers import eager
@@ -75,6 +77,22 @@ def warn_of_dependent_rows(
             stacklevel=2,
         )
     return None
+
+
+class SeenPrecision(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While entered, finds half precision within a model, such as autocast in its own ``forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype: torch.dtype | None = None
+
+    def __torch_dispatch__(self, operator: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        """Carry out an operation, and note the precision of its result."""
+        result = operator(*arguments, **(keywords or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor) and each.dtype in (torch.float16, torch.bfloat16):
+                self.dtype = each.dtype
+        return result
 
 
 def measure_dependence(

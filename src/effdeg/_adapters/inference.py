@@ -2,6 +2,7 @@
 
 import copy
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain
@@ -50,6 +51,7 @@ class ModelRunner:
             # TorchScript's weights cannot be replaced in a call: move a copy of the whole model instead.
             with torch.no_grad():
                 self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
+        self._rescaled = _find_rescaled(self.model)
         self._watch: Watch = nullcontext()
         self._adapt: Callable[[Callable[[Tree], Any], Tree], Any] | None = None
 
@@ -62,6 +64,8 @@ class ModelRunner:
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
         replaced = {**(self._weights or {}), **(weights or {})}
+        # These are written to by every call: by this one in copies.
+        replaced |= {name: replaced.get(name, weight).clone() for name, weight in self._rescaled.items()}
 
         def call(inputs: Tree) -> Any:
             arguments, keywords = as_arguments(inputs)
@@ -144,6 +148,7 @@ def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | N
         with (
             _evaluation_mode(runner.model),
             _restore_buffers(runner.model),
+            _restore_gradients(runner.model),
             seed_everything(seed),
             torch.no_grad(),
             torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
@@ -289,6 +294,38 @@ def _restore_buffers(model: Model) -> Iterator[None]:
                 # Write only what has changed: a pending backward pass would take any write for a change.
                 elif not bool(((buffer == copied) | ((buffer != buffer) & (copied != copied))).all()):  # NaN ≠ NaN
                     buffer.data.copy_(copied)  # in place, for its views
+
+
+@contextmanager
+def _restore_gradients(model: Model) -> Iterator[None]:
+    """Restore the gradients of weights; warn of weights that a forward pass has written to, which are not restored."""
+    sharded = any(hasattr(each, "_fsdp_wrapped_module") for each in _modules(model))  # FSDP moves weights itself
+    named = [] if sharded else [*_state(model).items()]
+    kept = [(name, each, each.grad) for name, each in named if type(each) is nn.Parameter and not each.is_inference()]
+    versions = [each._version for _, each, _ in kept]
+    try:
+        yield
+    finally:
+        for _, each, gradient in kept:
+            if each.grad is not gradient:
+                each.grad = gradient
+        written = [name for (name, each, _), before in zip(kept, versions, strict=True) if each._version != before]
+        if written:
+            warnings.warn(
+                f"the model ({type(model).__name__}) writes to its weights when it runs, also in evaluation mode: "
+                f"{written[0]} is not what it was, and results depend on how often the model has run. Pass a copy, "
+                "and write to weights in training only.",
+                stacklevel=2,
+            )
+
+
+def _find_rescaled(model: object) -> dict[str, Tensor]:
+    """Return the weights of embeddings with ``max_norm``, which scales down in place the rows that it reads."""
+    return {
+        f"{name}.weight".removeprefix("."): module.weight.detach()
+        for name, module in (model.named_modules() if isinstance(model, nn.Module) else ())
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
+    }
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Prompts of causal language models: read as token ids, aligned at their ends, and run for the next token."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -97,6 +97,17 @@ def note_padding(inputs: Tree, padding: int) -> str | None:
     return (
         f"some prompts begin or end with token {padding}, as if it filled them up, and there is no attention_mask: it "
         "is read as text. Give the mask, or the prompts as a list."
+    )
+
+
+def note_ends(aligned: Mapping[str, Tensor], ends: Collection[int]) -> str | None:
+    """Return a note if all prompts have ended, so that the next token is one after the end."""
+    last = set(aligned["input_ids"][:, -1].tolist())
+    if not last <= set(ends):
+        return None
+    return (
+        f"all prompts end with token {min(last)}, the end of a text: what is measured is the token after the end. "
+        "Leave that token out (of many tokenizers by add_special_tokens=False or add_eos_token=False)."
     )
 
 

@@ -43,6 +43,7 @@ def describe_language_model(module: Any) -> LanguageModel | None:
     known = inspect.signature(kind.forward).parameters
     config = _text_config(module)
     padding = (getattr(config, token, None) for token in ("pad_token_id", "eos_token_id"))
+    ends = getattr(config, "eos_token_id", None)
     return LanguageModel(
         options={"use_cache": False} if "use_cache" in known else {},
         last_only={"logits_to_keep": 1} if "logits_to_keep" in known else {},
@@ -50,6 +51,7 @@ def describe_language_model(module: Any) -> LanguageModel | None:
         # A model may have several tokens that end a text.
         padding=next((token for token in padding if isinstance(token, int) and token >= 0), 0),
         vocabulary=getattr(config, "vocab_size", None) or 1,
+        ends=frozenset([ends] if isinstance(ends, int) else ends or ()),
     )
 
 

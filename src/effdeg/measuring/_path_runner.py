@@ -9,12 +9,21 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from effdeg._adapters.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
-from effdeg._adapters.examples import DataSet, Examples, as_examples, describe_shapes, is_plain_tuple, keeps_order
-from effdeg._adapters.independence import warn_of_dependent_rows
+from effdeg._adapters.examples import (
+    Batch,
+    DataSet,
+    Examples,
+    as_examples,
+    describe_shapes,
+    is_plain_tuple,
+    keeps_order,
+)
+from effdeg._adapters.independence import SeenPrecision, warn_of_dependent_rows
 from effdeg._adapters.inference import (
     Device,
     Model,
@@ -29,7 +38,7 @@ from effdeg._adapters.inference import (
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
-from effdeg._adapters.prompts import align, holds_ids, note_padding, run_prompts
+from effdeg._adapters.prompts import align, holds_ids, note_ends, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import Paths, Space
 from effdeg._utils.checks import check_count
@@ -134,11 +143,13 @@ class PathRunner:
             paths = self._space.join(*ends, self._run_in_batches)
             total = sum(block.stop - block.start for block in blocks)
             if blocks[0].start == 0:
-                self._dtype = str(self._runner.precision(paths.ends())).removeprefix("torch.")
                 self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 kept_of_trial, most = keep if watch is None else None, self._batches.next_size(total * nodes)
-                self._add_note(warn_of_dependent_rows(self._runner, paths.run, kept_of_trial, count=total, most=most))
+                with SeenPrecision() as seen:
+                    note = warn_of_dependent_rows(self._runner, paths.run, kept_of_trial, count=total, most=most)
+                self._add_note(note)
+                self._dtype = str(seen.dtype or self._runner.precision(paths.ends())).removeprefix("torch.")
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
             yield PathBlocks(blocks, alpha, kept, paths.ends())
@@ -194,7 +205,7 @@ class PathRunner:
         first, second = (ends.tolist() for ends in self.drawn.pairs[block].unbind(1))
         # Both ends in one batch, so that a loader that pads gives them the same length.
         drawn = [*first, *second] if self._partners is None else first
-        item = self._read_item(self._examples.fetch(drawn))
+        item = self._read_item(self._draw_examples(drawn, block))
         ends = item.inputs
         if any(leaf.dim() and len(leaf) != len(drawn) for leaf in tensors(ends)):
             raise ValueError(
@@ -208,15 +219,30 @@ class PathRunner:
         if block.start == 0:
             self._warn_of_collate(drawn)
             self._add_note(item.note)
+            again = item if isinstance(self._examples, Batch) else self._read_item(self._draw_examples(drawn, block))
+            if hash_examples(again.inputs) != hash_examples(item.inputs):
+                self._add_note(
+                    "the data set returns other examples whenever it is read, whatever seed= is, as it draws from a "
+                    "random generator of its own: no two models or measurements see the same ones."
+                )
             named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
             check_integer_masks(named)
             self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
         if self._language is not None and holds_ids(ends):
             given, ends = ends, align(ends)
             self._add_note(note_padding(given, self._language.padding))
+            self._add_note(note_ends(ends, self._language.ends) if block.start == 0 else None)
             if self._space.name is None and (at := find_embeddings(self._runner.model)) is not None:
                 self._space = Space(self._runner, at)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
+
+    def _draw_examples(self, drawn: list[int], block: slice) -> Tree:
+        """Fetch examples; what a data set draws depends on the seed and the block alone, not on what the model drew."""
+        if isinstance(self._examples, Batch):
+            return self._examples.fetch(drawn)
+        state = np.random.SeedSequence([self.drawn.settings.seed, 1, block.start]).generate_state(1, np.uint64)
+        with seed_everything(int(state[0]) >> 1):
+            return self._examples.fetch(drawn)
 
     def _warn_of_collate(self, drawn: list[int]) -> None:
         collate = self._examples.open_collate(drawn) if isinstance(self._examples, DataSet) else None
