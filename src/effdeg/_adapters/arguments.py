@@ -107,14 +107,18 @@ def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
 
     An argument that may be a mask is refused if it has no name, or that of another parameter.
     """
-    parameters = _find_signature(model).parameters if len(arguments) > 1 else None
+    return _name(arguments, _find_signature(model).parameters if len(arguments) > 1 else None)
+
+
+def check_number(arguments: Sequence[Any], model: object) -> None:
+    """Raise if a model takes fewer positional arguments than these."""
+    parameters = _find_signature(model).parameters
     if parameters is not None and len(parameters) < len(arguments) and "forward" not in getattr(model, "__dict__", {}):
         takes = ", ".join(each.name for each in parameters) or "nothing"
         raise TypeError(
             f"inputs are {len(arguments)} tensors, but {type(as_module(model) or model).__name__} takes {takes}. Give "
             "inputs without labels, or a data set or DataLoader of (inputs, labels)."
         )
-    return _name(arguments, parameters)
 
 
 def _name(arguments: Sequence[Any], parameters: Sequence[Parameter] | None) -> dict[str, Any]:

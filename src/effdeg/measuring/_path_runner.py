@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg._adapters.arguments import ItemReader, name_arguments, note_floating_masks, note_possible_masks
+from effdeg._adapters.arguments import (
+    ItemReader,
+    check_number,
+    name_arguments,
+    note_floating_masks,
+    note_possible_masks,
+)
 from effdeg._adapters.examples import (
     Batch,
     DataSet,
@@ -225,7 +231,10 @@ class PathRunner:
                     "the data set returns other examples whenever it is read, whatever seed= is, as it draws from a "
                     "random generator of its own: no two models or measurements see the same ones."
                 )
-            named = name_arguments(ends, self._runner.model) if is_plain_tuple(ends) else ends
+            named = ends
+            if is_plain_tuple(ends):
+                check_number(ends, self._runner.model)
+                named = name_arguments(ends, self._runner.model)
             check_integer_masks(named)
             self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
         if self._language is not None and holds_ids(ends):
