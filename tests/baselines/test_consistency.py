@@ -281,10 +281,7 @@ def test_teachers_that_make_no_sense(teacher, kind, message):
 
 @pytest.mark.parametrize(
     ("unlabeled", "message"),
-    [
-        (V.long(), "no straight line joins integers"),
-        (V.cfloat(), r"unlabeled \('\[0\].\[0\]'\) holds complex numbers"),
-    ],
+    [(V.long(), "no straight line joins integers"), (V.cfloat(), r"unlabeled \('\[0\].\[0\]'\) holds complex numbers")],
 )
 def test_examples_that_cannot_be_mixed(unlabeled, message):
     with pytest.raises(TypeError, match=message):

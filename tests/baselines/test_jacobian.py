@@ -482,8 +482,7 @@ def test_a_share_in_parallel():
             outputs, value = penalty(each, X, Y)
             (cross_entropy(outputs, Y) + value).backward()
         torch.testing.assert_close(
-            [parameter.grad for parameter in model.parameters()],
-            [parameter.grad for parameter in other.parameters()],
+            [parameter.grad for parameter in model.parameters()], [parameter.grad for parameter in other.parameters()]
         )
     assert model[1].num_batches_tracked == 2
     # Not through DDP, which with a static graph would then average wrong gradients: only the whole batch is.

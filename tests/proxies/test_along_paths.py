@@ -87,8 +87,7 @@ def test_tokens_each_count_for_regions():
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
-    [(nn.Linear(6, 1), "always 1"), (nn.Sequential(mlp(), nn.Softmax(1)), "Let it return logits")],
+    ("model", "message"), [(nn.Linear(6, 1), "always 1"), (nn.Sequential(mlp(), nn.Softmax(1)), "Let it return logits")]
 )
 def test_one_number_has_no_classes_and_probabilities_are_no_logits(model, message):
     table = evaluate(model, X.float(), **ROUTE)

@@ -177,11 +177,7 @@ ONES, LABELS = np.ones((4, 3)), [0, 1, 2, 3]
         ((ONES, LABELS), (ONES[:0], []), r"test inputs are float64 of the shape \(0, 3\)"),
         ((ONES, LABELS), (ONES * np.nan, LABELS), "features as finite floats"),
         ((ONES, LABELS), (np.eye(4), LABELS), r"test inputs of shape \(4, 4\) do not match training inputs \(4, 3\)"),
-        (
-            (ONES, np.eye(4)),
-            (ONES, LABELS),
-            r"labels float64 of the shape \(4, 4\); expected .* N labels, integers",
-        ),
+        ((ONES, np.eye(4)), (ONES, LABELS), r"labels float64 of the shape \(4, 4\); expected .* N labels, integers"),
         ((ONES, [2] * 4), (ONES, [2] * 4), "all training examples are of one class, 2"),
         ((ONES, LABELS), (ONES, [0, 1, 9, 2]), r"the test label 9 \(example 2\) is not in training"),
     ],

@@ -162,10 +162,7 @@ def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):
     ("changes", "message"),
     [
         ({"model": "deit-tiny", "start_from": "scratch"}, "model=deit-tiny is pretrained: set start_from=pretrained"),
-        (
-            {"model": "resnet9"},
-            "start_from=probe needs a pretrained network; model=resnet9 is not one: use deit-tin",
-        ),
+        ({"model": "resnet9"}, "start_from=probe needs a pretrained network; model=resnet9 is not one: use deit-tin"),
         ({"pixels": 0}, "pixels=0 is out of range"),
         ({"smoothing": 1.5}, "smoothing=1.5 is out of range"),
     ],

@@ -46,8 +46,7 @@ def get_results(runs):
 
 
 @pytest.mark.parametrize(
-    ("leads", "word"),
-    [((0.03, 0.04), "holds"), ((0.03, -0.02), "does not hold"), ((0.03, 0.011), "not decided")],
+    ("leads", "word"), [((0.03, 0.04), "holds"), ((0.03, -0.02), "does not hold"), ((0.03, 0.011), "not decided")]
 )
 def test_ed_must_lead_on_every_label_set(leads, word):
     verdict = RECIPE.study.claim(get_results(make_runs(leads)))

@@ -155,10 +155,7 @@ def test_every_game_plays_the_same_number_of_episodes():
     assert returns.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}],
-)
+@pytest.mark.parametrize("changes", [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}])
 def test_every_method_runs_and_is_recorded(tmp_path, changes):
     job, metrics, summary = carry_out(tmp_path, small(**changes, pooling="average"))
     assert [entry["step"] for entry in metrics] == [128, 256]

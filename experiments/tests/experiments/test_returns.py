@@ -66,10 +66,7 @@ def test_returns_with_standard_errors_paired_differences_and_speeds():
 
 @pytest.mark.parametrize(
     ("name", "steps", "unseen", "training"),
-    [
-        ("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"),
-        ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81"),
-    ],
+    [("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"), ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81")],
 )
 def test_published_returns_after_as_many_steps_stand_below(name, steps, unseen, training):
     recipe = find_recipe(f"procgen-{name}")
@@ -82,8 +79,7 @@ def test_published_returns_after_as_many_steps_stand_below(name, steps, unseen, 
 
 
 @pytest.mark.parametrize(
-    ("ed", "word"),
-    [([3.6, 3.8, 4.2], "holds"), ([3.1, 3.1, 3.9], "not decided"), ([2.6, 2.8, 3.2], "does not hold")],
+    ("ed", "word"), [([3.6, 3.8, 4.2], "holds"), ([3.1, 3.1, 3.9], "not decided"), ([2.6, 2.8, 3.2], "does not hold")]
 )
 def test_ed_must_be_ahead_on_unseen_levels(ed, word):
     runs = make_runs({"plain": PLAIN, "ed": ed, "mixreg": [9.0, 9.1, 9.2]})

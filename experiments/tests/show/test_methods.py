@@ -34,8 +34,7 @@ def test_the_order_holds_if_every_pair_does():
 
 
 @pytest.mark.parametrize(
-    ("apart", "noise", "word"),
-    [(0.003, 0.001, "holds"), (-0.03, 0.001, "does not hold"), (0.003, 0.01, "not decided")],
+    ("apart", "noise", "word"), [(0.003, 0.001, "holds"), (-0.03, 0.001, "does not hold"), (0.003, 0.01, "not decided")]
 )
 def test_a_recipe_can_claim_that_two_methods_are_equal(apart, noise, word):
     recipe = replace(METHODS, study=Methods(candidate="ed", within=1.0))
