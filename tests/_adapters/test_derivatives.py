@@ -6,7 +6,6 @@ from torch import nn
 
 import effdeg
 from effdeg._adapters.derivatives import (
-    check_projections,
     double_differentiable,
     squared_norms,
     steepest_ascent,
@@ -56,13 +55,6 @@ def test_only_weights_are_scaled():
     weight, bias = weight_scales(layer.named_parameters(), eta=0.5)
     assert torch.equal(weight, layer.weight.detach().abs() + 0.5)
     assert bias is None
-
-
-def test_numbers_of_projections():
-    check_projections(-1)
-    for wrong in (0, -2):
-        with pytest.raises(ValueError, match=rf"projections={wrong} must be at least 1, or -1 for the exact value"):
-            check_projections(wrong)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

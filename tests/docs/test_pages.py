@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from effdeg import Penalty, baselines
+from tests.models import Counted
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -143,26 +144,19 @@ def test_observations_and_actions_of_other_kinds():
         assert found == pytest.approx(Penalty(output="identity").degree(values, points).item())
 
 
-class Counting(torch.nn.Linear):
-    """A model that counts the examples that it runs."""
-
-    def __init__(self):
-        super().__init__(6, 10)
-        self.rows = 0
-
-    def forward(self, x):
-        self.rows += len(x)
-        return super().forward(x)
-
-
 def test_every_relative_of_the_penalty_runs_as_many_batches_as_its_page_says():
     """With half as many pairs as examples, and as many unlabeled examples as labeled ones."""
     rows = re.findall(r"\| ([\d.]+) \| `(.+)` \|$", (DOCS / "relatives.md").read_text(), re.MULTILINE)
     assert len(rows) == 11
     for count, code in rows:
-        names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty, "model": (model := Counting())}
+        names = {
+            "method": baselines.method,
+            "ICT": baselines.ICT,
+            "Penalty": Penalty,
+            "model": (model := Counted(torch.nn.Linear(6, 10))),
+        }
         x, y = torch.rand(8, 6), torch.arange(8)
-        made = eval(code, names | {"teacher": Counting(), "x": x, "u": torch.rand(8, 6)})
+        made = eval(code, names | {"teacher": Counted(torch.nn.Linear(6, 10)), "x": x, "u": torch.rand(8, 6)})
         if isinstance(made, baselines.Method):
             assert made.loss(model, *made.batch(x, y), torch.nn.functional.cross_entropy) < math.inf
         assert model.rows / 8 == float(count), code

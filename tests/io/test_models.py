@@ -60,16 +60,6 @@ def test_a_script_that_imports_more_when_it_is_called(tmp_path, monkeypatch):
     assert sys.path == before
 
 
-def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
-    (tmp_path / "needs_more.py").write_text("import something_absent\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="something_absent") as raised:
-        load_model("needs_more:make")
-    assert raised.value.__notes__ == [
-        f"Raised by {tmp_path / 'needs_more.py'}, line 1, while 'needs_more' was imported."
-    ]
-
-
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
 import effdeg
-from tests.models import mlp
+from tests.models import Counted, mlp
 
 FAST = {"paths": 60, "nodes": 12, "degree": 6}
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
@@ -159,10 +159,10 @@ def test_a_tuple_holds_arguments_for_proxies_too():
     ],
 )
 def test_proxies_that_cannot_be_evaluated_are_refused_before_any_work(inputs, proxy, message):
-    counting = Counting(mlp())
+    counting = Counted(mlp())
     with pytest.raises(ValueError, match=message):
         effdeg.compare({"a": counting, "b": mlp()}, inputs, proxies=[proxy], **FAST)
-    assert counting.points == 0
+    assert counting.rows == 0
 
 
 def test_a_frame_has_a_row_per_model():
@@ -187,18 +187,6 @@ def test_models_need_names():
         effdeg.compare({1: mlp(), 2: mlp()}, X)
 
 
-class Counting(nn.Module):
-    """A model that counts the points it is run at."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model, self.points = model, 0
-
-    def forward(self, x):
-        self.points += len(x)
-        return self.model(x)
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -208,11 +196,11 @@ class Counting(nn.Module):
     ],
 )
 def test_models_that_cannot_be_compared_are_found_on_their_first_path(other, message):
-    counting = Counting(mlp())
+    counting = Counted(mlp())
     with pytest.raises(ValueError, match=message):
         effdeg.compare({"a": counting, "b": other}, X, **FAST)
     # One path, and three times the few rows that show whether rows depend on each other.
-    assert counting.points <= FAST["nodes"] + 3 * 8 < FAST["paths"] * FAST["nodes"]
+    assert counting.rows <= FAST["nodes"] + 3 * 8 < FAST["paths"] * FAST["nodes"]
 
 
 def test_full_and_double_precision_and_numbers_of_either_shape_can_be_compared():

@@ -106,10 +106,6 @@ class TestOneModel:
             proxy(lambda x: x[:, :1], (X, X[:, 1:2]))
         assert proxy(lambda x: x[:, :1], (X, (X[:, 1:2] > 0).double())).value > 0
 
-    def test_probabilities_in_half_precision_are_found(self):
-        with pytest.raises(NotApplicable, match="probabilities already"):
-            confidence(lambda x: x.bfloat16().softmax(1), X)
-
 
 class TestMano:
     @pytest.mark.parametrize(("scale", "expected"), [(2.0, "taylor"), (30.0, "softmax")])
