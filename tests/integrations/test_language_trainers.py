@@ -8,7 +8,7 @@ import torch
 import effdeg
 from effdeg import Penalty
 from tests import batches
-from tests.train.test_language import language_model, sequences
+from tests.train.test_language import language_model, sequences, word_tokenizer
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -95,13 +95,8 @@ def test_an_adapted_model_has_the_penalty_of_the_model_itself():
 
 
 def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: number for number, word in enumerate(["<pad>", "<eos>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])}
-    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    words = ["<pad>", "<eos>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"]
+    return word_tokenizer(words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 
 
 class TestTRL:

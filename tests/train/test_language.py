@@ -45,6 +45,15 @@ def sequences(side="right", examples=6, length=8):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def word_tokenizer(words, **special):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    numbered = {word: number for number, word in enumerate(words)}
+    made = Tokenizer(models.WordLevel(numbered, unk_token=special["unk_token"]))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+
+
 PAIRS = torch.tensor([[0, 1], [2, 3], [4, 5], [1, 4]])
 
 

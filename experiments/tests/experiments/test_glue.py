@@ -80,15 +80,6 @@ def test_every_method_trains_and_is_scored(tmp_path, data, changes):
     assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
 
 
-def test_a_run_resumes_where_it_was(tmp_path, data):
-    settings = small(regularizer="ed")
-    whole = carry_out(tmp_path / "whole", settings, run=train, data=data)
-    with break_off(step=10):
-        carry_out(tmp_path / "broken", settings, run=train, data=data)
-    again = carry_out(tmp_path / "broken", settings, run=train, data=data)
-    assert again.summary == whole.summary
-
-
 def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
     seeds = [small(regularizer="ed", seed=seed) for seed in range(3)]
     alone = [carry_out(tmp_path / "alone", settings, run=train, data=data) for settings in seeds]
