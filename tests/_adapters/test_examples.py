@@ -165,9 +165,7 @@ def test_bad_numbers_in_the_data_are_found_before_any_forward_pass(kind):
         "batches": iter(BROKEN.split(7)),
     }[kind]
     where = r" \('y'\)" if kind == "dict" else ""
-    with pytest.raises(
-        ValueError, match=rf"the data are NaN or infinite: inputs{where} in example 17 \(and in 1 more of"
-    ):
+    with pytest.raises(ValueError, match=rf"the data are NaN or infinite: inputs{where} in example 17 \(and in 1 more"):
         effdeg.measure(never, inputs, paths=1, nodes=5, degree=2)
 
 

@@ -177,9 +177,7 @@ def test_a_single_logit_of_a_new_network_may_look_like_a_probability():
     def network(x):
         return 0.4 + 0.02 * x[:, :1]
 
-    with pytest.warns(
-        UserWarning, match=r"outputs are all from 0.3\d to 0.4\d.*if they are logits, use output=torch.s"
-    ):
+    with pytest.warns(UserWarning, match=r"outputs are all from 0.3\d to 0.4\d.*if they are logits, use output=torch."):
         measured = effdeg.measure(network, X, output="sigmoid", **FAST)
     assert torch.equal(measured.per_path, effdeg.measure(network, X, output=torch.sigmoid, **FAST).per_path)
     for constant in (lambda x: 0 * x, lambda x: 0 * x[:, :1] + 0.5):
@@ -230,9 +228,7 @@ def test_rounding_of_large_logits_is_warned_of():
 
 
 def test_sigmoid_before_softmax_is_warned_of_and_log_softmax_before_sigmoid_is_refused():
-    with pytest.warns(
-        UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities are"
-    ):
+    with pytest.warns(UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities"):
         effdeg.measure(lambda x: (9 * x).sigmoid(), X, **FAST)
     with pytest.raises(ValueError, match="logarithms of probabilities"):
         effdeg.measure(nn.Sequential(mlp(), nn.LogSoftmax(-1)), X, output="sigmoid", **FAST)

@@ -80,9 +80,7 @@ def test_weights_from_the_usual_wrappers(tmp_path, wrap, prefix):
 
 def test_weights_that_do_not_fit(tmp_path):
     torch.save(nn.Linear(3, 3).state_dict(), tmp_path / "other.pt")
-    with pytest.raises(
-        ValueError, match=r"does not fit Sequential: 4 weights of the model are not in the file \(1.bias"
-    ):
+    with pytest.raises(ValueError, match=r"fit Sequential: 4 weights of the model are not in the file \(1.bias"):
         load_model("tests.cli.networks:small", tmp_path / "other.pt")
     state = networks.small().state_dict() | {"1.weight": torch.zeros(8, 13)}
     torch.save(state, tmp_path / "shape.pt")
@@ -133,9 +131,7 @@ def test_files_that_are_not_weights(tmp_path):
     with pytest.raises(ValueError, match="holds list, not weights by name"):
         load_model("tests.cli.networks:small", tmp_path / "list.pt")
     torch.save(networks.small(), tmp_path / "whole.pt")  # a pickled module could run any code
-    with pytest.raises(
-        ValueError, match=r"pickled torch.nn.modules.container.Sequential.*model.state_dict\(\)"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"pickled torch.nn.modules.container.Sequential.*model.state_dict") as raised:
         load_model("tests.cli.networks:small", tmp_path / "whole.pt")
     assert "weights_only" not in str(raised.value)
 
@@ -183,9 +179,7 @@ def test_several_sets_of_weights(tmp_path):
     with pytest.raises(ValueError, match=r"w.pt holds several sets of weights: online, target. Save the weights"):
         load_model("tests.cli.networks:small", tmp_path / "w.pt")
     torch.save({"lr": 0.1, "epoch": 3}, tmp_path / "w.pt")
-    with pytest.raises(
-        ValueError, match=r"w.pt holds no weights by name \(a state dict\): lr, epoch. Save the weights"
-    ):
+    with pytest.raises(ValueError, match=r"w.pt holds no weights by name \(a state dict\): lr, epoch. Save the"):
         load_model("tests.cli.networks:small", tmp_path / "w.pt")
 
 

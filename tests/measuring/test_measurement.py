@@ -65,9 +65,7 @@ def test_files_that_are_not_measurements(measured, tmp_path):
     record = json.loads(measured.save(tmp_path / "new.json").read_text())
     for version, whose in ((1, "an older"), (99, "another")):
         (tmp_path / "new.json").write_text(json.dumps(record | {"format": version}))
-        with pytest.raises(
-            ValueError, match=rf"has format {version}.*reads 2: it was saved by {whose} version. Measure"
-        ):
+        with pytest.raises(ValueError, match=rf"has format {version}.*reads 2: it was saved by {whose} version."):
             effdeg.Measurement.load(tmp_path / "new.json")
     (tmp_path / "new.json").write_text(json.dumps(record | {"per_path": record["per_path"][1:]}))
     with pytest.raises(ValueError, match=r"changed or damaged: its numbers of paths differ"):

@@ -204,9 +204,7 @@ def test_a_random_search_has_no_neighbors_and_says_so():
     assert ranking.rows()[0] == ["measure", "Pearson", "Spearman", "Kendall", "CMI"]
     assert "sign error mean/worst" not in text
     assert "nan" not in text.lower()
-    with pytest.raises(
-        ValueError, match="'m' cannot be compared by granulated Kendall's Psi: no two models are neighbors"
-    ):
+    with pytest.raises(ValueError, match="'m' cannot be compared by granulated Kendall's Psi: no two models are"):
         ranking.compare("m", "n", "psi")
     alone = rank(random_search(), measures=["m", "n"], hyperparameters=["lr", "decay"], resamples=100)
     assert "given lr or decay, no order is left to predict: CMI is not conditional" in str(alone)

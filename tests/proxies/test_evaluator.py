@@ -170,9 +170,7 @@ def test_a_loss_that_is_a_sum():
 )
 def test_a_loss_that_broadcasts_labels(loss, targets):
     model = nn.Linear(6, 1).double()
-    with pytest.raises(
-        ValueError, match=r"mean over all four pairs.*labels of shape \(2,.* are broadcast. Give labels"
-    ):
+    with pytest.raises(ValueError, match=r"mean over all four pairs.*labels of shape \(2,.* are broadcast. Give"):
         proxies.sharpness(model, (X, targets), loss)
     if targets.dim() == 1:
         assert proxies.sharpness(model, (X, targets[:, None]), loss).value > 0

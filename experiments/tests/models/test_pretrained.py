@@ -200,9 +200,7 @@ def test_pretrained_networks_are_made_by_name(deit, clip, tmp_path, monkeypatch)
     assert drawn.head.weight.std() > 0.01
     with pytest.raises(ValueError, match="takes images of 32 pixels a side, not of 64: set pixels=32"):
         make_model("clip-b32", shape=(3, 64, 64), classes=7, data=tmp_path)
-    with pytest.raises(
-        FileNotFoundError, match=r"clip-b16' were not found: .*\n.* published: openai/clip-vit-base-patch16"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"b16' were not found: .*\n.* published: openai/clip-vit-base-patch16"):
         make_model("clip-b16", shape=(3, 32, 32), classes=7, data=tmp_path)
 
 
