@@ -56,8 +56,6 @@ def test_a_path_at_a_layer():
 
 def test_out_of_memory_halves_the_batch():
     class Hungry(nn.Module):
-        """Needs a gigabyte for every point."""
-
         def __init__(self):
             super().__init__()
             self.model, self.batches = mlp(), []

@@ -19,20 +19,8 @@ LAB = TESTS.parent / "experiments" / "src" / "effdeg_lab"
 # From the roof to the ground; "effdeg" is the package itself, with its public names. A module imports from lower
 # floors and its own folder.
 FLOORS = [
-    {"__main__"},
-    {"cli"},
-    {"demo"},
-    {"effdeg"},
-    {"integrations"},
-    {"plots"},
-    {"pools"},
-    {"baselines", "proxies"},
-    {"measuring", "train"},
-    {"changes", "io"},
-    {"_adapters"},
-    {"functional"},
-    {"_utils"},
-    {"_version"},
+    *({"__main__"}, {"cli"}, {"demo"}, {"effdeg"}, {"integrations"}, {"plots"}, {"pools"}, {"baselines", "proxies"}),
+    *({"measuring", "train"}, {"changes", "io"}, {"_adapters"}, {"functional"}, {"_utils"}, {"_version"}),
 ]
 FLOOR = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}
 
@@ -206,9 +194,7 @@ def read_sources(package):
     return sources
 
 
-@pytest.mark.parametrize(
-    ("package", "module"), [(SOURCE, "effdeg.measuring._estimator"), (LAB, "effdeg_lab.core.runs")]
-)
+@pytest.mark.parametrize(("package", "module"), [(SOURCE, "effdeg.measuring._estimator"), (LAB, "effdeg_lab.cli")])
 def test_there_is_no_import_cycle(package, module):
     sources = read_sources(package)
     assert module in sources

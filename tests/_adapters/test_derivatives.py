@@ -5,12 +5,7 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg._adapters.derivatives import (
-    double_differentiable,
-    squared_norms,
-    steepest_ascent,
-    weight_scales,
-)
+from effdeg._adapters.derivatives import double_differentiable, squared_norms, steepest_ascent, weight_scales
 from tests.models import mlp
 from tests.train.test_loops import Checkpointed
 
@@ -30,9 +25,7 @@ def test_all_outputs_in_turn_are_exact():
 def test_given_directions_are_normalized():
     model, inputs = mlp().double(), X.clone().requires_grad_()
     directions = torch.randn(5, 2, 4, dtype=torch.float64)
-    one, other = (
-        squared_norms(model(inputs), [inputs], projections=2, directions=scale * directions) for scale in (1.0, 7.0)
-    )
+    one, other = (squared_norms(model(inputs), [inputs], projections=2, directions=by * directions) for by in (1, 7))
     torch.testing.assert_close(one, other)
 
 

@@ -1,5 +1,3 @@
-"""Which of a model's outputs is fitted, and that the result says so."""
-
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Measuring causal language models: the distribution of the next token along paths between prompts."""
-
 import numpy as np
 import pytest
 import torch

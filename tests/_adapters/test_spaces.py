@@ -49,9 +49,7 @@ def test_a_model_whose_argument_is_a_dict():
     inputs = {"x": torch.randn(20, 2), "y": torch.randn(20, 3)}
     with pytest.raises(TypeError, match="unexpected keyword argument 'x'") as caught:
         effdeg.measure(model, inputs, **FAST)
-    assert caught.value.__notes__[1].endswith(
-        "write inputs[…]. If the model's argument is the dict itself, write (inputs,)."
-    )
+    assert caught.value.__notes__[1].endswith("If the model's argument is the dict itself, write (inputs,).")
     assert effdeg.measure(model, (inputs,), **FAST).value > 0
 
 

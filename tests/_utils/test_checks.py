@@ -1,5 +1,3 @@
-"""What every check refuses, and what its message says to write instead."""
-
 import numpy as np
 import pytest
 

@@ -25,8 +25,6 @@ def jacobian_norm(function, *inputs):
 
 
 class Maps(nn.Module):
-    """Outputs of two dimensions per example."""
-
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -157,9 +155,8 @@ def test_inputs_that_carry_gradients_keep_them():
     before, model = nn.Linear(6, 6).double(), mlp().double()
     outputs, value = JacobianPenalty(-1)(model, before(X))
     expected = torch.autograd.grad(cross_entropy(model(before(X)), Y), before.weight)
-    torch.testing.assert_close(
-        torch.autograd.grad(cross_entropy(outputs, Y), before.weight, retain_graph=True), expected
-    )
+    found = torch.autograd.grad(cross_entropy(outputs, Y), before.weight, retain_graph=True)
+    torch.testing.assert_close(found, expected)
     assert torch.autograd.grad(value, before.weight)[0].abs().sum() > 0
 
 
@@ -343,9 +340,7 @@ def test_a_share_is_the_first_examples_alone(share, taken):
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(gradients(value, model), gradients(expected, model))
     assert torch.equal(outputs, model(X))
-    torch.testing.assert_close(
-        gradients(cross_entropy(outputs, Y), model), gradients(cross_entropy(model(X), Y), model)
-    )
+    torch.testing.assert_close(*(gradients(cross_entropy(found, Y), model) for found in (outputs, model(X))))
 
 
 def seeded():
@@ -429,8 +424,7 @@ def test_the_whole_batch_is_run_compiled():
         torch.testing.assert_close(
             gradients(outputs.sum() + value, model), gradients(expected[0].sum() + expected[1], other)
         )
-    assert runs == [12, 12, 12]
-    assert compilations == 1
+    assert (runs, compilations) == ([12, 12, 12], 1)
 
 
 # torch's compiler warns so where it goes on behind a break, of what it does itself.

@@ -1,5 +1,3 @@
-"""``effdeg rank`` as a user types it."""
-
 import csv
 import json
 import sys
@@ -19,7 +17,6 @@ FAST = ["--resamples", "100"]
 
 @pytest.fixture(name="run")
 def run_rank(run, monkeypatch, tmp_path):
-    """Type ``effdeg rank`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return partial(run, "rank")
 
@@ -111,8 +108,7 @@ def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cel
 )
 def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, message):
     code, out, err = run(table, *arguments)
-    assert code == 2
-    assert out == ""
+    assert (code, out) == (2, "")
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == [table]

@@ -1,5 +1,3 @@
-"""The pages point to files that exist, list what there is, and their code runs."""
-
 import ast
 import math
 import re
@@ -33,7 +31,6 @@ def _exists(page, target):
 
 
 def _anchors(text):
-    """Return the anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

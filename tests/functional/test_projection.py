@@ -54,20 +54,6 @@ def test_values_whose_squares_leave_the_range_of_float64(factor):
     torch.testing.assert_close(*found)
 
 
-def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
-    alpha = chebyshev_nodes(6)
-    values = torch.randn(7, 6, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-
-    def degree(scores):
-        return effective_degree(fit(scores, alpha, 4)).sum()
-
-    mine = values.clone().requires_grad_()
-    degree(project(mine, 3)).backward()
-    theirs = values.clone().requires_grad_()
-    degree(scores_by_svd(theirs)).backward()
-    torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-7)
-
-
 @pytest.mark.parametrize("singular", [(1, 1e-3, 5e-4), (1, 0.9, 1e-4)])
 def test_gradients_are_exact_for_small_components_too(singular):
     """Along real paths the components decay fast; those that are kept must still be differentiated exactly."""

@@ -1,5 +1,3 @@
-"""The penalty in trainers of causal language models: any Trainer subclass, TRL, PEFT, checkpointing, accumulation."""
-
 import copy
 
 import pytest
@@ -40,8 +38,6 @@ def test_a_class_of_trainers_is_made_once_and_the_penalty_trainer_is_one():
 
 
 class Doubling(transformers.Trainer):
-    """A trainer with a loss of its own."""
-
     def compute_loss(self, model, inputs, return_outputs=False, **rest):
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
         return (2 * loss, outputs) if return_outputs else 2 * loss
@@ -100,8 +96,6 @@ def tokenizer():
 
 
 class TestTRL:
-    """The real SFTTrainer."""
-
     @pytest.fixture(autouse=True)
     def needs_trl(self):
         self.trl = pytest.importorskip("trl", reason="needs trl")

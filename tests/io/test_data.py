@@ -67,11 +67,7 @@ def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
     np.save(tmp_path / "bytes.npy", pixels)
     np.savez(tmp_path / "bytes.npz", images=pixels, labels=np.arange(4))
     torch.save((torch.from_numpy(pixels) / 255, torch.arange(4)), tmp_path / "floats.pt")
-    for options in (
-        ImageOptions(mean=(0.5,) * len(pixels[0]), std=(0.2,)),
-        ImageOptions(size=8),
-        ImageOptions(size=20),
-    ):
+    for options in (ImageOptions(mean=(0.5,) * len(pixels[0]), std=(0.2,)), *map(ImageOptions, (8, 20))):
         expected = torch.stack(list(load(tmp_path / "files", images=options)))
         for name in ("bytes.npy", "bytes.npz", "floats.pt"):
             found = load(tmp_path / name, images=options)

@@ -1,5 +1,3 @@
-"""Every mistake gets a clear error, before any forward pass where it can be known by then."""
-
 import pytest
 import torch
 from torch import nn

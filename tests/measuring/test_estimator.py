@@ -21,7 +21,6 @@ def data(examples=50, size=6, seed=0):
 
 
 def oracle(model, inputs, measurement, *, function, components=None):
-    """Measure the same pairs and nodes one path at a time, in numpy."""
     settings = measurement.settings
     drawn = DrawnPaths.draw(len(inputs), settings)
     degrees = []
@@ -207,9 +206,7 @@ class TestHowTheModelIsRun:
 @pytest.mark.parametrize(("output", "most", "reason"), [("identity", 3, ""), ("softmax", 2, " that sum to 1")])
 def test_there_are_no_more_components_than_outputs(output, most, reason):
     model, inputs = mlp(outputs=3).double(), data()
-    all_of_them, ten = (
-        effdeg.measure(model, inputs, components=components, output=output, **FAST) for components in (most, 10)
-    )
+    all_of_them, ten = (effdeg.measure(model, inputs, components=m, output=output, **FAST) for m in (most, 10))
     assert torch.equal(all_of_them.per_path, ten.per_path)
     assert torch.equal(all_of_them.per_path_normalized, ten.per_path_normalized)
     assert f"first {most} principal components" in str(ten)

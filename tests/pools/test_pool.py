@@ -1,5 +1,3 @@
-"""Pools: which checkpoints are measured, and what happens to those that cannot be."""
-
 import math
 import os
 import shutil
@@ -22,7 +20,6 @@ FAST = {"paths": 20, "nodes": 30, "degree": 8}
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """The names of the checkpoints that were loaded."""
     names, load = [], _checkpoint.load_weights
 
     def record(model, file):
@@ -34,7 +31,6 @@ def loaded(monkeypatch):
 
 
 def without_disagreement(rows):
-    """The rows without what depends on the other rows."""
     return [{name: value for name, value in row.items() if name != "disagreement"} for row in rows]
 
 
@@ -450,8 +446,6 @@ def test_a_table_of_another_number_that_is_no_weight_is_not_continued(data, tmp_
 
 
 class Ordered(torch.nn.Module):
-    """A network whose code orders the classes."""
-
     def __init__(self, order):
         super().__init__()
         self.network, self.reorder = mlp(), lambda outputs: outputs[:, order]

@@ -157,8 +157,7 @@ def test_everything_as_plain_numbers_and_in_words():
     both = {"both": ["m", "n"]}
     ranking = rank(table, measures=["m", "n", "-m"], strata=["recipe"], resamples=100, variants=both)
     record = json.loads(json.dumps(ranking.to_dict(), allow_nan=False))
-    assert list(record["strata"]) == ["plain", "mixup"]
-    assert record["strata"]["mixup"]["models"] == 12
+    assert (list(record["strata"]), record["strata"]["mixup"]["models"]) == (["plain", "mixup"], 12)
     assert record["strata"]["mixup"]["best"]["both"]["pearson"]["variants"] == ["m", "n"]
     text = str(ranking)
     assert "24 models within recipe (plain, mixup), 3 measures of gap" in text

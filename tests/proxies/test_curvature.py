@@ -29,7 +29,6 @@ def transformer():
 
 
 def signal(*middle):
-    """A convolution over the six inputs as a signal, with something after it."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), *middle, nn.Tanh(), nn.Flatten(), nn.Linear(16, 4)
     )

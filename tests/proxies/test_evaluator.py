@@ -1,5 +1,3 @@
-"""An evaluator refuses bad input: what was given, what was expected, what to do."""
-
 import copy
 
 import pytest

@@ -1,5 +1,3 @@
-"""Errors of the penalty come before any work, and say what to do."""
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -25,14 +25,8 @@ def test_schedules():
 @pytest.mark.parametrize(
     ("weight", "kind"),
     [
-        (math.nan, ValueError),
-        (math.inf, ValueError),
-        (-1.0, ValueError),
-        ("7", TypeError),
-        (None, TypeError),
-        (True, TypeError),
-        (torch.tensor(7.0), TypeError),
-        (effdeg.SineRamp, TypeError),
+        *((weight, ValueError) for weight in (math.nan, math.inf, -1.0)),
+        *((weight, TypeError) for weight in ("7", None, True, torch.tensor(7.0), effdeg.SineRamp)),
     ],
 )
 def test_weights_that_are_none_are_refused(make, weight, kind):

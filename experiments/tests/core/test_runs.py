@@ -24,7 +24,6 @@ STATE = {"weights": {"w": torch.arange(1000.0)}, "random": torch.get_rng_state()
 
 @pytest.fixture
 def job(tmp_path):
-    """A run with one evaluation and a checkpoint after it."""
     job = make_job(tmp_path)
     job.start()
     job.log({"epoch": 1})

@@ -1,5 +1,3 @@
-"""Data sets in every layout: read back as they were written, and refused with an error that names the file."""
-
 import gzip
 import io
 import os
@@ -67,7 +65,6 @@ def sort(inputs, labels):
 
 
 def assert_holds(loaded, train, test):
-    """Compare all examples, in any order."""
     assert sort(loaded.train_inputs, loaded.train_labels) == sort(*train)
     assert sort(loaded.test_inputs, loaded.test_labels) == sort(*test)
     assert loaded.train_inputs.shape[1:] == loaded.test_inputs.shape[1:] == train[0].shape[1:]
@@ -296,9 +293,7 @@ def write_human_release(folder, labels, moved=False):
             written.writestr(name, part.replace(*names).replace(new, old) if moved else part)
 
 
-@pytest.mark.parametrize(
-    "write_all", [write_human_arrays, write_human_release, partial(write_human_release, moved=True)]
-)
+@pytest.mark.parametrize("write_all", [write_human_arrays, write_human_release, partial(write_human_release, moved=1)])
 def test_what_people_called_the_images_of_cifar10(tmp_path, write_all):
     write_pickles(tmp_path, *CIFAR)
     with pytest.raises(FileNotFoundError, match=r"cifar10n-worst was not found: expected .*CIFAR-10_human.pt, .*npz"):

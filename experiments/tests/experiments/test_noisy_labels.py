@@ -1,5 +1,3 @@
-"""Training with wrong labels, on runs that are made up."""
-
 from dataclasses import replace
 
 import numpy as np

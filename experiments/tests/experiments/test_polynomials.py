@@ -1,5 +1,3 @@
-"""Networks that are polynomials: exact values of their maps, training, small runs, and the study of made-up runs."""
-
 from functools import partial
 
 import pytest

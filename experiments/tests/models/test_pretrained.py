@@ -23,14 +23,12 @@ REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch1
 
 @pytest.fixture(scope="module")
 def deit(tmp_path_factory):
-    """A file with timm's names, of random weights."""
     file = tmp_path_factory.mktemp("deit") / "deit_tiny_patch16_224.safetensors"
     write_deit(file)
     return file
 
 
 def run_deit(stored, images):
-    """Compute DeiT-Tiny's logits, one head at a time."""
     w = {name: tensor.double() for name, tensor in stored.items()}
 
     def normalize(x, name):
@@ -55,7 +53,6 @@ def run_deit(stored, images):
 
 
 def resize_positions(position, side):
-    """Resize the embeddings of positions with Pillow, one feature at a time."""
     grids = position[0, 1:].T.reshape(-1, 14, 14).numpy()
     resized = [np.asarray(Image.fromarray(grid).resize((side, side), Image.Resampling.BICUBIC)) for grid in grids]
     patches = torch.from_numpy(np.stack(resized)).flatten(1).T
@@ -94,7 +91,6 @@ def test_bad_weights_of_deit_are_named(deit, tmp_path):
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A folder with a tiny random CLIP."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("clip")
     write_clip(folder)

@@ -1,5 +1,3 @@
-"""Sentences and text classifiers in two halves."""
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

@@ -1,5 +1,3 @@
-"""The table and the figure of scores: numbers that are known, and runs from training to the report."""
-
 import numpy as np
 import pytest
 from toy_results import METHODS, make_run
