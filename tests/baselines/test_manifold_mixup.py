@@ -153,8 +153,3 @@ def test_token_ids_are_mixed_at_their_embedding():
 def test_bad_input_stops_before_the_model_is_run(arguments, settings, kind, message):
     with pytest.raises(kind, match=message):
         manifold_mixup(Unexpected(), *arguments, **{"classes": 4, **settings})
-
-
-def test_a_model_with_a_mask_is_not_mixed():
-    with pytest.raises(ValueError, match="x holds a mask"):
-        manifold_mixup(Tokens(), tokens(12), Y % 3, at=["embed"], classes=3)

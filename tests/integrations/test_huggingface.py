@@ -101,14 +101,6 @@ def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
     assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
 
 
-def test_questions_with_their_own_labels_are_refused():
-    torch.manual_seed(0)
-    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
-    spans = {"start_positions": LABELS, "end_positions": LABELS + 1}
-    with pytest.raises(ValueError, match="a loss of its own"):
-        Penalty(at="bert.embeddings", output=lambda returned: returned.start_logits)(model, tokens(**spans))
-
-
 def collate(rows):
     return {**transformers.default_data_collator(rows), "unlabeled": UNLABELED}
 

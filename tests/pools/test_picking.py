@@ -437,8 +437,8 @@ def test_the_figure_has_a_bar_for_each_model(choice):
         ({"data": X[:1]}, ValueError, "data= holds 1 examples"),
         ({"data": torch.randn(40, 5, 6)}, TypeError, "no usual change for examples"),
         ({"change": "mirror"}, TypeError, "must be a function of a batch"),
-        ({"change": lambda x: x[:, :, ::2]}, ValueError, "returned"),
-        ({"change": lambda x: x * math.nan}, ValueError, "NaN"),
+        ({"change": lambda x: x[:, :, ::2]}, ValueError, "the function of change= returned"),
+        ({"change": lambda x: x * math.nan}, ValueError, "the function of change= returned NaN"),
         ({"labels": torch.zeros(200, dtype=torch.long)}, ValueError, "labels= are 200, but data= holds 150"),
         ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but class ids are 0 to 3, of 4 classes"),
         ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
@@ -472,9 +472,6 @@ def test_models_that_return_features_first_are_told(models):
         effdeg.pick(both, X)
 
 
-@pytest.mark.parametrize("change", [lambda x: x[..., 1:], torch.Tensor.double, lambda x: x / 0])
-def test_messages_call_the_change_by_its_name(models, change):
-    with pytest.raises(ValueError, match="the function of change= returned"):
-        effdeg.pick(models, X, change=change)
+def test_a_change_that_depends_on_other_examples_is_told(models):
     with pytest.warns(UserWarning, match=r"the function of change= \(<lambda>\) does not change each example"):
         effdeg.pick(models, X, change=lambda x: x.flip(0))
