@@ -327,9 +327,7 @@ def test_probabilities_are_not_made_again(output, last):
 def gradients(value, model):
     found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True)
     # The last bias has none.
-    return [
-        torch.zeros_like(each) if part is None else part for each, part in zip(model.parameters(), found, strict=True)
-    ]
+    return [torch.zeros_like(p) if part is None else part for p, part in zip(model.parameters(), found, strict=True)]
 
 
 @pytest.mark.parametrize(("share", "taken"), [(0.25, 3), (0.01, 1), (0.99, 12)])
@@ -364,9 +362,7 @@ def test_a_model_that_works_in_place_sees_the_batch_as_it_came(at):
     model = nn.Sequential(nn.ELU(inplace=True), nn.Linear(6, 4)).double()
     outputs, value = JacobianPenalty(-1, share=0.25, at=at)(model, X.clone())
     torch.testing.assert_close(outputs, model(X.clone()))
-    expected = (
-        jacobian_norm(lambda x: model[1](nn.functional.elu(x)), X[:3]) if at is None else torch.tensor(4 / 2).double()
-    )
+    expected = torch.tensor(4 / 2).double() if at else jacobian_norm(lambda x: model[1](nn.functional.elu(x)), X[:3])
     torch.testing.assert_close(value, expected)
 
 

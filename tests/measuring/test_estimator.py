@@ -140,10 +140,8 @@ def test_the_95_percent_interval_covers_the_mean_in_92_to_98_percent_of_trials()
     model, inputs = mlp(activation=nn.ReLU), data(60).float()
     whole = effdeg.measure(model, inputs, paths=8_000, nodes=4, degree=3, batch_size=4096)
     trials = [
-        dataclasses.replace(whole, per_path=per_path, per_path_normalized=per_path_normalized)
-        for per_path, per_path_normalized in zip(
-            whole.per_path.split(16), whole.per_path_normalized.split(16), strict=True
-        )
+        dataclasses.replace(whole, per_path=raw, per_path_normalized=normalized)
+        for raw, normalized in zip(whole.per_path.split(16), whole.per_path_normalized.split(16), strict=True)
     ]
     for normalized in (False, True):
         truth = whole.estimate(normalized=normalized)[0]

@@ -73,9 +73,7 @@ def test_measures_along_the_path_are_those_of_its_points(models, choice):
     assert choice.measures["m0"]["decision_regions"][0] == pytest.approx(regions.double().mean().item())
     variation = points.diff(dim=0).abs().sum(0).mean().item()
     assert choice.measures["m0"]["total_variation"][0] == pytest.approx(variation, rel=1e-5)
-    found = effdeg.measure(
-        model, X, paths=400, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax"
-    )
+    found = effdeg.measure(model, X, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax")
     assert choice.measures["m0"]["effective_degree"][0] == pytest.approx(found.value, rel=0.1)
 
 

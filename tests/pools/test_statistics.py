@@ -231,9 +231,8 @@ def test_an_outlier_does_not_drown_the_resamples_that_lack_it():
     generator = np.random.default_rng(0)
     gaps = generator.standard_normal(12)
     values = np.append(gaps[:-1], 1e12)
-    pool = Pool.from_table(
-        as_frame({"m": values, "gap": gaps}), target="gap", measures=None, hyperparameters=(), model=None
-    )
+    frame = as_frame({"m": values, "gap": gaps})
+    pool = Pool.from_table(frame, target="gap", measures=None, hyperparameters=(), model=None)
     counts = np.ones((1, 12))
     counts[0, -1], counts[0, 0] = 0, 2
     assert Evaluation(pool)(counts)["pearson"][0, 0] == pytest.approx(1)

@@ -159,10 +159,8 @@ def test_a_teacher_that_shares_weights_with_the_model_takes_no_gradients_from_it
 
 def test_a_teacher_runs_in_its_own_precision():
     model, teacher = mlp(), mlp(seed=5)
-    teachers = (teacher, copy.deepcopy(teacher).double())
-    torch.testing.assert_close(
-        *(seeded(Penalty(anchor="self"), model, X.float(), teacher=each)[1] for each in teachers)
-    )
+    penalty, teachers = Penalty(anchor="self"), (teacher, copy.deepcopy(teacher).double())
+    torch.testing.assert_close(*(seeded(penalty, model, X.float(), teacher=each)[1] for each in teachers))
 
 
 def test_a_teacher_that_returns_nothing_is_refused():

@@ -1,7 +1,7 @@
 import copy
-import itertools
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -31,9 +31,7 @@ ALGORITHMS = {
     "sampling": ["cosine", "chebyshev", "uniform"],
     "normalized": [False, True],
 }
-PENALTIES = [
-    Penalty(pairs=9, **dict(zip(ALGORITHMS, each, strict=True))) for each in itertools.product(*ALGORITHMS.values())
-]
+PENALTIES = [Penalty(pairs=9, **dict(zip(ALGORITHMS, each, strict=True))) for each in product(*ALGORITHMS.values())]
 
 
 @pytest.mark.parametrize("penalty", [*PENALTIES, Penalty.precise()], ids=repr)
@@ -89,9 +87,7 @@ DEGENERATE = {
     "a pair of the same example": lambda p, m: p.degree(
         m((points := p.points(X, Y, pairs=torch.zeros(3, 2, dtype=torch.int64))).append_to(X)), points
     ),
-    "constant outputs": lambda p, m: p(nn.Sequential(m, nn.Linear(4, 4).double().requires_grad_(True), Zero()), X, Y)[
-        1
-    ],
+    "constant outputs": lambda p, m: p(nn.Sequential(m, nn.Linear(4, 4).double(), Zero()), X, Y)[1],
     "a batch of one": lambda p, m: p(m, X[:1], Y[:1])[1],
     "all labels equal": lambda p, m: p(m, X, torch.zeros_like(Y))[1],
     "all examples equal": lambda p, m: p(m, X[:1].expand(12, -1), Y)[1],

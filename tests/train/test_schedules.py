@@ -37,9 +37,7 @@ def test_weights_that_are_none_are_refused(make, weight, kind):
     assert "Method.loss" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("steps", "kind"), [(-1, ValueError), (100 / 3, TypeError), (math.nan, TypeError), (True, TypeError)]
-)
+@pytest.mark.parametrize(("steps", "kind"), [(-1, ValueError), *((n, TypeError) for n in (100 / 3, math.nan, True))])
 def test_steps_that_are_no_count_are_refused(steps, kind):
     with pytest.raises(kind, match=r"steps=.* at least 0"):
         effdeg.SineRamp(1.0, steps=steps)

@@ -185,10 +185,7 @@ def test_names_that_lead_nowhere(own, name, message):
         ({"search": ({"lr": 1.0},), "grid": {"lr": (0.5,)}}, "lr cannot be in the grid and in the search"),
         ({"methods": (Method("a", "A", {"wieght": 1.0}),)}, "'wieght' is not a setting. Did you mean 'weight'"),
         ({"methods": (Method("a", "A", tune={"wieght": (1.0,)}),)}, "'wieght' is not a setting"),
-        (
-            {"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))},
-            "it needs at least one, each with its own name",
-        ),
+        ({"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))}, "needs at least one, each with its own name"),
         ({"equal_time": "edd"}, "'edd' is not a method of toy. Did you mean 'ed'"),
     ],
 )

@@ -204,11 +204,7 @@ def test_images_that_do_not_fit_are_named(tmp_path, file, content, words):
 def test_names_and_folders_that_are_not_there(tmp_path, function):
     (tmp_path / "empty").mkdir()
     for name, folder, words in (
-        (
-            "cifar10",
-            None,
-            r"data='cifar10' needs the folder.*give --data DIR or set EFFDEG_DATA\.\ncifar10 is published",
-        ),
+        ("cifar10", None, r"'cifar10' needs the folder.*give --data DIR or set EFFDEG_DATA\.\ncifar10 is published"),
         ("cifar01", None, r"give --data DIR or set EFFDEG_DATA.*mean 'cifar10'.* a .npz file"),
         ("cifar01", tmp_path, "cifar01 does not exist. Did you mean 'cifar10'.*train/CLASS"),
         ("mnist", tmp_path / "absent", "absent should hold data='mnist' but is not a folder"),
