@@ -146,14 +146,10 @@ def test_every_relative_of_the_penalty_runs_as_many_batches_as_its_page_says():
     rows = re.findall(r"\| ([\d.]+) \| `(.+)` \|$", (DOCS / "relatives.md").read_text(), re.MULTILINE)
     assert len(rows) == 11
     for count, code in rows:
-        names = {
-            "method": baselines.method,
-            "ICT": baselines.ICT,
-            "Penalty": Penalty,
-            "model": (model := Counted(torch.nn.Linear(6, 10))),
-        }
+        model, teacher = (Counted(torch.nn.Linear(6, 10)) for _ in range(2))
+        names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty, "model": model}
         x, y = torch.rand(8, 6), torch.arange(8)
-        made = eval(code, names | {"teacher": Counted(torch.nn.Linear(6, 10)), "x": x, "u": torch.rand(8, 6)})
+        made = eval(code, names | {"teacher": teacher, "x": x, "u": torch.rand(8, 6)})
         if isinstance(made, baselines.Method):
             assert made.loss(model, *made.batch(x, y), torch.nn.functional.cross_entropy) < math.inf
         assert model.rows / 8 == float(count), code
