@@ -227,11 +227,7 @@ def test_a_compiled_model_is_not_compiled_for_the_trial():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        lambda x: nn.Linear(6, 3)(x),
-        lambda x: x * torch.empty(1, 6).bernoulli_(0.5),
-        lambda x: nn.functional.dropout(x, 0.03),
-    ],
+    [lambda x: nn.Linear(6, 3)(x), lambda x: x * torch.empty(6).bernoulli_(), lambda x: nn.functional.dropout(x, 0.03)],
     ids=["weights", "a mask for all", "seldom"],
 )
 def test_noise_that_all_points_of_a_batch_share_is_found(model):

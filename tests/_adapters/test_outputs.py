@@ -87,9 +87,8 @@ def test_where_the_classes_of_maps_are_must_be_said_and_what_to_write_works(shap
     written = re.findall(r"(returned\S*softmax\(\S+\)) if (?:the classes|they) come (first|last)", str(raised.value))
     codes = {where: code for code, where in written}
     measured = effdeg.measure(model, X, output=eval(f"lambda returned: {codes['last' if last else 'first']}"), **FAST)
-    expected = effdeg.measure(
-        lambda x: MAPS(x).view(-1, *shape).softmax(-1 if last else 1), X, output="identity", **FAST
-    )
+    own = lambda x: MAPS(x).view(-1, *shape).softmax(-1 if last else 1)  # noqa: E731
+    expected = effdeg.measure(own, X, output="identity", **FAST)
     assert torch.equal(measured.per_path, expected.per_path)
     assert ("sigmoid" in str(raised.value)) == (shape[-1] == 1)
 

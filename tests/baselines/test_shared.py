@@ -51,10 +51,7 @@ LABELED = {
 DRAWING = {
     **LABELED,
     "ict": interpolate_unlabeled,
-    **{
-        method.__name__: keep_consistent(method)
-        for method in (baselines.Consistency, baselines.UDA, baselines.FixMatch)
-    },
+    **{name: keep_consistent(getattr(baselines, name)) for name in ("Consistency", "UDA", "FixMatch")},
     "r3f": call(baselines.R3F),
     "jacobian": call(baselines.JacobianPenalty),
 }

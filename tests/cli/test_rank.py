@@ -80,10 +80,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "message"),
-    [
-        ("nan", "can be ranked: m is not finite for model b"),
-        ("x1", "the column 'm' must be numbers, but model b has 'x1'"),
-    ],
+    [("nan", "can be ranked: m is not finite for model b"), ("x1", "column 'm' must be numbers, but model b has 'x1'")],
 )
 def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cell, message):
     (tmp_path / "pool.csv").write_text(f"model,m,gap\na,1,1\nb,{cell},2\nc,3,3\n")

@@ -138,10 +138,7 @@ def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_
 
 @pytest.mark.parametrize(
     ("loss", "labels"),
-    [
-        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), Y),
-        (cross_entropy, torch.where(Y == 1, -100, Y)),
-    ],
+    [(nn.CrossEntropyLoss(weight=torch.arange(1, 5).double()), Y), (cross_entropy, torch.where(Y == 1, -100, Y))],
     ids=["class weights", "ignored labels"],
 )
 def test_a_loss_that_is_not_the_mean_over_examples(loss, labels):

@@ -16,10 +16,7 @@ from tests.batches import X, Y, tokens
 from tests.models import Counted, Tokens, mlp
 
 READ = nn.Identity()  # the examples are the logits
-OF_ONE_MODEL = {
-    each.__name__: each
-    for each in (proxies.confidence, proxies.entropy, proxies.nuclear_norm, proxies.energy, proxies.cot)
-}
+OF_ONE_MODEL = {name: getattr(proxies, name) for name in ("confidence", "entropy", "nuclear_norm", "energy", "cot")}
 ALL = [*OF_ONE_MODEL, "mano", "inconsistency", "inconsistency_soft", "disagreement", "thresholded_confidence"]
 
 
@@ -370,9 +367,8 @@ class TestThresholdedConfidence:
         assert (expected.settings["labeled"], expected.settings["examples"]) == (12, 8)
         loader = DataLoader(TensorDataset(X, Y), batch_size=5)
         for each in (loader, TensorDataset(X, Y), iter(list(loader))):
-            assert (
-                proxies.thresholded_confidence(model, unlabeled, each, examples=8, batch_size=3).value == expected.value
-            )
+            found = proxies.thresholded_confidence(model, unlabeled, each, examples=8, batch_size=3)
+            assert found.value == expected.value
 
     @pytest.mark.parametrize(
         ("labeled", "error", "message"),

@@ -306,9 +306,8 @@ def test_a_shorter_method_is_tuned_by_runs_of_its_own_length():
 
 def test_values_may_be_tuned_on_another_number_of_held_out_examples():
     def list_found(runs, **options):
-        return [
-            (each.held_out, each.changes["weight"]) for each in Selection(METHODS, runs).list_choices(ED, **options)
-        ]
+        choices = Selection(METHODS, runs).list_choices(ED, **options)
+        return [(each.held_out, each.changes["weight"]) for each in choices]
 
     fewer = tune((7.0, 0.70), (20.0, 0.75), held_out=50, epochs=100)
     assert list_found(fewer) == list_found(fewer, held_out=50) == [(50, 20.0)]

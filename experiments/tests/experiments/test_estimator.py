@@ -29,9 +29,8 @@ def integrate(function, first, second, degree, points):
     weights = torch.cos(torch.arange(degree + 1)[:, None] * angles) * (2 / points)
     weights[0] /= 2
     alpha = (1 + torch.cos(angles)[:, None]) / 2
-    return torch.stack([
-        weights @ function(torch.lerp(two, one, alpha)) for one, two in zip(first, second, strict=True)
-    ])
+    paths = zip(first, second, strict=True)
+    return torch.stack([weights @ function(torch.lerp(two, one, alpha)) for one, two in paths])
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -93,9 +92,8 @@ def test_a_run_records_what_a_user_measures(kinks, sampling):
 
 
 def test_the_variation_within_paths_is_that_of_drawing_again():
-    subject = estimator.Subject(
-        estimator.Estimation(function="sine", frequency=9.0, paths=40, examples=30, draws=60), CPU
-    )
+    settings = estimator.Estimation(function="sine", frequency=9.0, paths=40, examples=30, draws=60)
+    subject = estimator.Subject(settings, CPU)
     pairs = effdeg.trace(subject.evaluate, subject.inputs, paths=40, nodes=4, seed=0).pairs
     first, second = subject.inputs[pairs].unbind(1)
     alpha = torch.stack([cosine_nodes(6, 40, generator=torch.Generator().manual_seed(seed)) for seed in range(60)])
