@@ -6,16 +6,20 @@ X = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_s
 Y = torch.randint(4, (12,), generator=torch.Generator().manual_seed(1))
 
 
-def same_draw(penalty, x, y=None):
+def seeded(function, *given, seed=0, **named):
+    """Call a function after seeding."""
+    torch.manual_seed(seed)
+    return function(*given, **named)
+
+
+def same_draw(penalty, x, y=None, **named):
     """Draw the points that the next call after the same seed draws."""
-    torch.manual_seed(7)
-    points = penalty.points(x, y)
+    points = seeded(penalty.points, x, y, seed=7, **named)
     torch.manual_seed(7)
     return points
 
 
 def split(batch):
-    """Return the examples of a batch, each a mapping."""
     return [dict(zip(batch, example, strict=True)) for example in zip(*batch.values(), strict=True)]
 
 

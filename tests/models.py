@@ -94,8 +94,6 @@ class WithTupleLayer(nn.Module):
 
 
 class Shared(nn.Module):
-    """A model that runs one layer twice."""
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(6, 6)
@@ -111,8 +109,6 @@ class Pair:
 
 
 class TwoInputs(nn.Module):
-    """A model of two tensors, however they come."""
-
     def __init__(self):
         super().__init__()
         torch.manual_seed(2)
@@ -130,8 +126,6 @@ def never(*_, **__):
 
 
 class Unexpected(nn.Module):
-    """A module that must not be run."""
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(6, 6)

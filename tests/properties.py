@@ -143,6 +143,16 @@ def _run_in_group(rank, store, count, work, *arguments):
 
 
 @contextmanager
+def no_waiting():
+    """Nothing in the block waits for the GPU."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@contextmanager
 def process_group(store, rank=0, size=1):
     """Join a process group (gloo), which ends once the block has let go of its models.
 

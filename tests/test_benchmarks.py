@@ -1,5 +1,3 @@
-"""The benchmarks' command line: what it cannot run it refuses, instead of printing an empty table."""
-
 import json
 import sys
 from dataclasses import replace

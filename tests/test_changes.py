@@ -1,5 +1,3 @@
-"""Changes of examples: what they return, and that they are random by example and reproducible."""
-
 import pytest
 import torch
 

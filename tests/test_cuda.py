@@ -8,6 +8,7 @@ import effdeg
 from effdeg.functional import chebyshev_nodes, cosine_nodes, effective_degree, fit, project
 from effdeg_lab.engine.step import CapturedStep
 from tests.models import Tokens, mlp
+from tests.properties import no_waiting
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -55,8 +56,6 @@ def test_a_path_at_a_layer():
 
 def test_out_of_memory_halves_the_batch():
     class Hungry(nn.Module):
-        """Needs a gigabyte for every point."""
-
         def __init__(self):
             super().__init__()
             self.model, self.batches = mlp(), []
@@ -177,11 +176,8 @@ def test_an_eager_step_with_unlabeled_examples_does_not_wait_for_the_gpu():
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
     given = {"unlabeled": torch.randn(96, 6, device="cuda"), "teacher": norm_mlp().eval()}
     penalty(model, x, y, **given)[1].backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         penalty(model, x, y, **given)[1].backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert all(each.grad.isfinite().all() for each in model.parameters())
 
 
@@ -207,11 +203,8 @@ def test_an_eager_step_does_not_wait_for_the_gpu(name):
     model, penalty = norm_mlp(), effdeg.Penalty(**PENALTIES[name])
     x, y = torch.randn(64, 6, device="cuda"), torch.randint(8, (64,), device="cuda")
     penalty(model, x, y)[1].backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         penalty(model, x, y)[1].backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
@@ -225,11 +218,8 @@ def test_soft_labels_are_read_in_the_first_call_and_not_waited_for_later():
     with pytest.raises(ValueError, match="do not match 8 classes"):
         penalty(model, x, torch.full((64,), 9, device="cuda"))
     penalty(model, x, soft)[1].backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         penalty(model, x, soft)[1].backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_half_precision_with_a_scaler():

@@ -1,5 +1,3 @@
-"""Every example runs and trains."""
-
 import os
 import re
 import runpy

@@ -137,9 +137,7 @@ class TestAModelIsLeftAsItCame:
         with assert_left_as_it_came(model):
             MEASURES[name](model, batch_size=5)
 
-    @pytest.mark.parametrize(
-        "name", ["measure", "measure at a layer", "trace", "compare", "margin@10", "jacobian_norm"]
-    )
+    @pytest.mark.parametrize("name", [*list(MEASURES)[:4], "margin@10", "jacobian_norm"])
     @pytest.mark.parametrize("fails_at", [1, 2, 4])
     def test_when_it_raises(self, name, fails_at):
         model = restless()
@@ -162,19 +160,8 @@ class TestAModelIsLeftAsItCame:
     @pytest.mark.parametrize(
         "name",
         [
-            "plain",
-            "mixup+sam",
-            "embedding-mixup",
-            "asam",
-            "jacobian",
-            "ed",
-            "ed at a layer",
-            "cutmix",
-            "regmixup",
-            "manifold-mixup",
-            "rdrop",
-            "r3f",
-            "r3f at a layer",
+            *("plain", "mixup+sam", "embedding-mixup", "asam", "jacobian", "ed", "ed at a layer", "cutmix"),
+            *("regmixup", "manifold-mixup", "rdrop", "r3f", "r3f at a layer"),
         ],
     )
     def test_by_every_method_of_training_but_for_what_it_trains(self, name):

@@ -14,19 +14,9 @@ from effdeg_lab.engine import Training, loop, train
 from effdeg_lab.engine.examples import DeviceExamples
 
 SMALL = {
-    "data": "digits",
-    "model": "mlp",
-    "limit": 60,
-    "batch": 20,
-    "epochs": 4,
-    "evaluate_every": 1,
-    "augment": "none",
-    "precision": "float32",
-    "compile": False,
-    "measure_paths": 20,
-    "measure_nodes": 20,
-    "measure_degree": 8,
-}
+    "data": "digits", "model": "mlp", "limit": 60, "batch": 20, "epochs": 4, "evaluate_every": 1, "augment": "none",
+    "precision": "float32", "compile": False, "measure_paths": 20, "measure_nodes": 20, "measure_degree": 8,
+}  # fmt: skip
 TIMES = {"seconds", "seconds_per_epoch", "milliseconds_per_step", "images_per_second", "waited"}
 SIZE = (8, 6)
 
@@ -82,7 +72,6 @@ def stop_after(steps):
 
 
 def carry_out_stopped(folder, settings, steps, run=train, **given):
-    """Carry out a run that is asked to stop after some steps."""
     with pytest.raises(StoppedError):
         carry_out(folder, settings, run, asked_to_stop=stop_after(steps), **given)
 
@@ -129,8 +118,7 @@ def carry_out_interrupted(folder, settings, run, owner, name, *, killed, stopped
 def assert_same_end(one, two):
     assert one.weights.keys() == two.weights.keys()
     assert all(torch.equal(one.weights[name], two.weights[name]) for name in one.weights)
-    assert one.metrics == two.metrics
-    assert one.summary == two.summary
+    assert (one.metrics, one.summary) == (two.metrics, two.summary)
 
 
 def assert_close(one, two, **tolerances):
@@ -163,7 +151,6 @@ def make_picture_examples(device="cpu", **settings):
 
 
 def run_mlp(weights, x):
-    """Run the kept weights of an MLP by hand."""
     layers = list(weights.values())
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
         x = x @ weight.T + bias

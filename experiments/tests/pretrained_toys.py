@@ -19,7 +19,6 @@ def make_encoder(classes):
 
 
 def tune(**changes):
-    """Return the settings of a short fine-tuning."""
     own = {"data": "pictures", "model": "pretrained_toys:make_encoder", "start_from": "probe", "pixels": SIZE[0]}
     return small(**{**own, "limit": 60, "epochs": 2, "lr": 0.01, **changes})
 

@@ -64,9 +64,8 @@ def test_the_worked_example_survives_runs_that_ended_with_nan(experiment, monkey
     runs = []
     for method, values in (("plain", (1.5, 2.0, 2.5)), ("smoothed", losses)):
         for seed, value in enumerate(values):
-            runs.append(
-                invent_run(recipe, method, {"test_accuracy": 0.5, "degree": value, "normalized": value}, seed=seed)
-            )
+            summary = {"test_accuracy": 0.5, "degree": value, "normalized": value}
+            runs.append(invent_run(recipe, method, summary, seed=seed))
     report = report_on(recipe, runs)
     assert str(report.verdicts[0]) == verdict
     assert recipe.study.tables(report.results[0])[0].rows[0] == ("plain", "0.500", "2.000", "2.000")

@@ -58,7 +58,6 @@ def run(settings, job):
 
 
 def run_shared(settings, job):
-    """Count the processes that share the run."""
     total = torch.ones(1)
     torch.distributed.all_reduce(total)
     if torch.distributed.get_rank() == 0:

@@ -176,9 +176,7 @@ def test_names_that_match_no_parameter_are_noted(bert):
     for data in (wrong, [{**{k: v[i] for k, v in wrong.items()}, "labels": 0} for i in range(N)]):
         assert note in str(effdeg.measure(bert, data, **AT))
     assert "no parameter" not in str(effdeg.measure(bert, NAMED, **AT))
-    assert "no parameter" not in str(
-        effdeg.measure(lambda **given: bert(**given), NAMED, **FAST | {"at": bert.bert.embeddings})
-    )
+    assert "no parameter" not in str(effdeg.measure(lambda **x: bert(**x), NAMED, **FAST, at=bert.bert.embeddings))
 
 
 @pytest.mark.parametrize(
@@ -187,9 +185,7 @@ def test_names_that_match_no_parameter_are_noted(bert):
     ids=["token types", "two inputs", "labels of tokens", "index", "mask and token types"],
 )
 def test_what_is_unclear_is_refused(bert, entries):
-    advice = (
-        r"takes input_ids, attention_mask,.*give dicts by the names of its parameters, \{'input_ids': …, 'attention_"
-    )
+    advice = r"takes input_ids, attention_mask,.*dicts by the names of its parameters, \{'input_ids': …, 'attention_"
     with pytest.raises(TypeError, match=r"each item of the data holds \[0\] \(7,\), \[1\] \(.*not clear.*" + advice):
         effdeg.measure(bert, TensorDataset(*entries), **AT)
 
@@ -236,9 +232,7 @@ def test_a_padding_mask_by_position_is_joined_as_by_name():
 @pytest.mark.parametrize(("name", "low"), [("mask", -torch.inf), ("mask", -1e9), ("pad", -1e9), ("mask", -100.0)])
 def test_a_mask_that_is_added_to_scores_is_not_interpolated(name, low):
     scores = torch.zeros(N, 6).masked_fill(MASK[:, :6] == 0, low)
-    with pytest.raises(
-        ValueError, match=rf"inputs \('{name}'\) hold -(inf|1e\+09|100), as a mask that is added to scores"
-    ):
+    with pytest.raises(ValueError, match=rf"inputs \('{name}'\) hold -(inf|1e\+09|100), as a mask that is added to"):
         effdeg.measure(lambda x, **more: mlp()(x + more[name].exp()), {"x": X, name: scores}, **FAST)
 
 

@@ -19,8 +19,6 @@ WARNING = r"depend on the other examples in its batch.*batch_first=True, BatchNo
 
 
 class First(nn.Module):
-    """Takes the first of what a layer returns on to a head."""
-
     def __init__(self, layer, width):
         super().__init__()
         self.layer, self.head = layer, nn.Linear(width, 3)
@@ -35,7 +33,6 @@ def with_batchnorm():
 
 
 def warnings_of(model, inputs, **settings):
-    """The warnings of a measurement."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         effdeg.measure(model, inputs, **settings, **FAST)
@@ -208,9 +205,7 @@ def test_a_trial_that_fails_is_noted():
 
     measured = effdeg.measure(model, X, batch_size=40, **FAST)
     assert calls[:2] == [8, 40]
-    reason = (
-        r"could not be checked: the model failed on 40 points \(RuntimeError: no graph for this batch\). If they do"
-    )
+    reason = r"could not be checked: the model failed on 40 points \(RuntimeError: no graph for this batch\). If they"
     assert re.search(reason, str(measured))
     calls.clear()
     with pytest.warns(UserWarning, match=reason):
@@ -232,11 +227,7 @@ def test_a_compiled_model_is_not_compiled_for_the_trial():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        lambda x: nn.Linear(6, 3)(x),
-        lambda x: x * torch.empty(1, 6).bernoulli_(0.5),
-        lambda x: nn.functional.dropout(x, 0.03),
-    ],
+    [lambda x: nn.Linear(6, 3)(x), lambda x: x * torch.empty(6).bernoulli_(), lambda x: nn.functional.dropout(x, 0.03)],
     ids=["weights", "a mask for all", "seldom"],
 )
 def test_noise_that_all_points_of_a_batch_share_is_found(model):

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 
 class Counting(nn.Module):
-    """Writes to one buffer and replaces another, in evaluation mode too."""
-
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -165,8 +163,6 @@ def test_two_models_run_at_the_same_time():
 
 
 class Drawing(torch.utils.data.Dataset):
-    """Examples that are augmented at random."""
-
     def __len__(self):
         return 30
 

@@ -1,12 +1,7 @@
 import pytest
 import torch
 
-from effdeg._adapters.labels import (
-    IGNORED,
-    as_targets,
-    check_class_ids,
-    check_rows_of_labels,
-)
+from effdeg._adapters.labels import IGNORED, as_targets, check_class_ids, check_rows_of_labels
 
 
 def targets(labels, shape, output="softmax", missing=None, look=True):

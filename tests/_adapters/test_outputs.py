@@ -1,5 +1,3 @@
-"""Which of a model's outputs is fitted, and that the result says so."""
-
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -89,9 +87,8 @@ def test_where_the_classes_of_maps_are_must_be_said_and_what_to_write_works(shap
     written = re.findall(r"(returned\S*softmax\(\S+\)) if (?:the classes|they) come (first|last)", str(raised.value))
     codes = {where: code for code, where in written}
     measured = effdeg.measure(model, X, output=eval(f"lambda returned: {codes['last' if last else 'first']}"), **FAST)
-    expected = effdeg.measure(
-        lambda x: MAPS(x).view(-1, *shape).softmax(-1 if last else 1), X, output="identity", **FAST
-    )
+    own = lambda x: MAPS(x).view(-1, *shape).softmax(-1 if last else 1)  # noqa: E731
+    expected = effdeg.measure(own, X, output="identity", **FAST)
     assert torch.equal(measured.per_path, expected.per_path)
     assert ("sigmoid" in str(raised.value)) == (shape[-1] == 1)
 
@@ -177,9 +174,7 @@ def test_a_single_logit_of_a_new_network_may_look_like_a_probability():
     def network(x):
         return 0.4 + 0.02 * x[:, :1]
 
-    with pytest.warns(
-        UserWarning, match=r"outputs are all from 0.3\d to 0.4\d.*if they are logits, use output=torch.s"
-    ):
+    with pytest.warns(UserWarning, match=r"outputs are all from 0.3\d to 0.4\d.*if they are logits, use output=torch."):
         measured = effdeg.measure(network, X, output="sigmoid", **FAST)
     assert torch.equal(measured.per_path, effdeg.measure(network, X, output=torch.sigmoid, **FAST).per_path)
     for constant in (lambda x: 0 * x, lambda x: 0 * x[:, :1] + 0.5):
@@ -230,9 +225,7 @@ def test_rounding_of_large_logits_is_warned_of():
 
 
 def test_sigmoid_before_softmax_is_warned_of_and_log_softmax_before_sigmoid_is_refused():
-    with pytest.warns(
-        UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities are"
-    ):
+    with pytest.warns(UserWarning, match=r"output='softmax' makes probabilities of logits, but .* as probabilities"):
         effdeg.measure(lambda x: (9 * x).sigmoid(), X, **FAST)
     with pytest.raises(ValueError, match="logarithms of probabilities"):
         effdeg.measure(nn.Sequential(mlp(), nn.LogSoftmax(-1)), X, output="sigmoid", **FAST)

@@ -1,5 +1,3 @@
-"""Paths from examples to their changed copies, or to a second data set."""
-
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 

@@ -3,26 +3,17 @@ import torch
 from torch import nn
 
 import effdeg
-from effdeg._adapters.paths import (
-    BLOCK,
-    check_interpolable,
-    draw_nodes,
-    draw_pairs,
-    draw_pairs_of_batch,
-    interpolate,
-    is_mask,
-    join_masks,
-)
+from effdeg._adapters import paths
 from tests.models import Tokens
 
 
 @pytest.mark.parametrize("kind", ["seeded", "of a batch"])
 def test_pairs_are_uniform(kind):
     if kind == "seeded":
-        pairs = draw_pairs(5, 8000, seed=0)
+        pairs = paths.draw_pairs(5, 8000, seed=0)
     else:
         generator = torch.Generator().manual_seed(0)
-        pairs = draw_pairs_of_batch(5, 8000, device=torch.device("cpu"), generator=generator)
+        pairs = paths.draw_pairs_of_batch(5, 8000, device=torch.device("cpu"), generator=generator)
     counts = torch.zeros(5, 5).index_put_((pairs[:, 0], pairs[:, 1]), torch.ones(8000), accumulate=True)
     assert bool((counts.diagonal() == 0).all())
     expected = 8000 / 20
@@ -31,29 +22,28 @@ def test_pairs_are_uniform(kind):
 
 
 def test_the_first_of_more_paths_are_the_same():
-    assert torch.equal(draw_pairs(30, 100, seed=3)[:40], draw_pairs(30, 40, seed=3))
-    assert not torch.equal(draw_pairs(30, 40, seed=3), draw_pairs(30, 40, seed=4))
+    assert torch.equal(paths.draw_pairs(30, 100, seed=3)[:40], paths.draw_pairs(30, 40, seed=3))
+    assert not torch.equal(paths.draw_pairs(30, 40, seed=3), paths.draw_pairs(30, 40, seed=4))
 
 
 def test_a_single_example_of_a_batch_is_paired_with_itself():
-    assert draw_pairs_of_batch(1, 3, device=torch.device("cpu"), generator=None).tolist() == [[0, 0]] * 3
+    assert paths.draw_pairs_of_batch(1, 3, device=torch.device("cpu"), generator=None).tolist() == [[0, 0]] * 3
 
 
 def test_every_block_has_its_own_nodes_whatever_its_length():
-    first, second = slice(0, BLOCK), slice(BLOCK, BLOCK + 3)
-    assert draw_nodes("cosine", 7, second, seed=0).shape == (3, 7)
-    whole = draw_nodes("cosine", 7, slice(BLOCK, 2 * BLOCK), seed=0)
-    assert torch.equal(draw_nodes("cosine", 7, second, seed=0), whole[:3])
-    assert not torch.equal(whole, draw_nodes("cosine", 7, first, seed=0))
-    assert draw_nodes("uniform", 3, second, seed=0).tolist() == [0.0, 0.5, 1.0]
+    first, second = slice(0, paths.BLOCK), slice(paths.BLOCK, paths.BLOCK + 3)
+    assert paths.draw_nodes("cosine", 7, second, seed=0).shape == (3, 7)
+    whole = paths.draw_nodes("cosine", 7, slice(paths.BLOCK, 2 * paths.BLOCK), seed=0)
+    assert torch.equal(paths.draw_nodes("cosine", 7, second, seed=0), whole[:3])
+    assert not torch.equal(whole, paths.draw_nodes("cosine", 7, first, seed=0))
+    assert paths.draw_nodes("uniform", 3, second, seed=0).tolist() == [0.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_points_lie_on_the_line_from_the_second_to_the_first(dtype):
     first, second = torch.tensor([[4.0], [8.0]], dtype=dtype), torch.tensor([[0.0], [6.0]], dtype=dtype)
-    points = interpolate({"x": first}, {"x": second}, torch.tensor([[0.0, 0.5, 1.0]] * 2, dtype=torch.float64))["x"]
-    assert points.dtype == dtype
-    assert points.flatten().tolist() == [0.0, 2.0, 4.0, 6.0, 7.0, 8.0]
+    points = paths.interpolate({"x": first}, {"x": second}, torch.tensor([[0, 0.5, 1]] * 2, dtype=torch.float64))["x"]
+    assert (points.dtype, points.flatten().tolist()) == (dtype, [0.0, 2.0, 4.0, 6.0, 7.0, 8.0])
 
 
 MASKS = {
@@ -70,7 +60,7 @@ MASKS = {
 @pytest.mark.parametrize("kind", MASKS)
 def test_masks_are_known_by_type_and_name_not_by_values(kind):
     name, leaf, expected = MASKS[kind]
-    assert is_mask(name, leaf) is expected
+    assert paths.is_mask(name, leaf) is expected
 
 
 @pytest.mark.parametrize(
@@ -94,16 +84,16 @@ def test_masks_are_known_by_type_and_name_not_by_values(kind):
     ],
 )
 def test_joined_masks_show_what_either_end_sees(name, one, other, joined):
-    found = join_masks({name: torch.tensor([one])}, {name: torch.tensor([other])})[name]
+    found = paths.join_masks({name: torch.tensor([one])}, {name: torch.tensor([other])})[name]
     assert found.tolist() == [joined]
 
 
 def test_what_cannot_be_interpolated_is_named_with_advice():
-    check_interpolable({"x": torch.rand(2, 3), "mask": torch.tensor([1, 0])}, advice=lambda: "")
+    paths.check_interpolable({"x": torch.rand(2, 3), "mask": torch.tensor([1, 0])}, advice=lambda: "")
     with pytest.raises(TypeError, match=r"inputs \('ids'\) hold integers \(torch.int64\).*ADVICE.*pass booleans"):
-        check_interpolable({"x": torch.rand(2), "ids": torch.arange(2)}, advice=lambda: "ADVICE")
+        paths.check_interpolable({"x": torch.rand(2), "ids": torch.arange(2)}, advice=lambda: "ADVICE")
     with pytest.raises(TypeError, match=r"^inputs hold integers"):  # a tensor that was put into a tuple
-        check_interpolable((torch.arange(2),), advice=lambda: "")
+        paths.check_interpolable((torch.arange(2),), advice=lambda: "")
 
 
 def test_examples_with_a_mask_may_be_in_a_tuple():

@@ -49,9 +49,7 @@ def test_a_model_whose_argument_is_a_dict():
     inputs = {"x": torch.randn(20, 2), "y": torch.randn(20, 3)}
     with pytest.raises(TypeError, match="unexpected keyword argument 'x'") as caught:
         effdeg.measure(model, inputs, **FAST)
-    assert caught.value.__notes__[1].endswith(
-        "write inputs[…]. If the model's argument is the dict itself, write (inputs,)."
-    )
+    assert caught.value.__notes__[1].endswith("If the model's argument is the dict itself, write (inputs,).")
     assert effdeg.measure(model, (inputs,), **FAST).value > 0
 
 
@@ -116,9 +114,7 @@ def test_a_layer_of_a_compiled_model():
     compiled(inputs)  # already compiled, so that a new hook would go unnoticed
     for _ in range(2):
         assert torch.equal(effdeg.measure(compiled, inputs, at="1", **FAST).per_path, expected)
-    torch.testing.assert_close(
-        effdeg.measure(compiled, inputs, **FAST).per_path, effdeg.measure(model, inputs, **FAST).per_path
-    )
+    torch.testing.assert_close(*(effdeg.measure(each, inputs, **FAST).per_path for each in (compiled, model)))
 
 
 def test_masks_are_joined_at_the_inputs_too():

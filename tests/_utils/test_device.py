@@ -4,9 +4,7 @@ import torch
 from effdeg._utils.device import Batches, is_traced, receive, send
 
 
-@pytest.mark.parametrize(
-    ("total", "size", "expected"), [(0, 4, []), (4, 4, [4]), (5, 4, [3, 2]), (3200, 1024, [800] * 4)]
-)
+@pytest.mark.parametrize(("total", "size", "expected"), [(0, 4, []), (4, 4, [4]), (5, 4, [3, 2]), (32, 10, [8] * 4)])
 def test_batches_are_even(total, size, expected):
     parts = Batches(size, None).run(lambda part: part, total)
     assert [part.stop - part.start for part in parts] == expected
@@ -23,14 +21,11 @@ def test_batches_are_halved_when_memory_runs_out():
         return tried[-1]
 
     batches = Batches(12, torch.device("cpu"))
-    assert batches.run(run, 12) == [3, 3, 3, 3]
-    assert tried == [12, 6, 3, 3, 3, 3]
+    assert (batches.run(run, 12), tried) == ([3, 3, 3, 3], [12, 6, 3, 3, 3, 3])
     assert batches.size == 3  # later runs begin with what fits
 
 
-@pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif("not torch.cuda.is_available()"))]
-)
+@pytest.mark.parametrize("device", ["cpu", *["cuda"] * torch.cuda.is_available()])
 def test_a_tensor_there_and_back(device):
     tensor = torch.randn(5, 3)
     sent = send(tensor, torch.device(device))

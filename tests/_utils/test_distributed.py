@@ -22,7 +22,6 @@ def broken_model(x):
 
 
 def measure_all():
-    """Return what is measured, wherever it is measured."""
     alone = nn.Sequential(nn.BatchNorm1d(6), mlp(activation=nn.ReLU))
     model = DistributedDataParallel(alone) if dist.is_initialized() else alone
     loose = effdeg.measure(model, X, paths=2000, nodes=8, degree=4, tolerance=0.04)

@@ -16,7 +16,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def read_colors(sheet):
-    """Return the colors that a style sheet declares, by theme and name."""
     found = re.findall(r"--(\w+):.*light-dark\((#\w{6}), (#\w{6})\)", sheet)
     return {"light": {name: light for name, light, _ in found}, "dark": {name: dark for name, _, dark in found}}
 

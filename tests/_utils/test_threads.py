@@ -1,5 +1,3 @@
-"""Several threads at once: who waits for whom, and who sees what."""
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

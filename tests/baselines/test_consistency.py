@@ -56,13 +56,7 @@ def by_hand(method, model, teacher=None):
 
 @pytest.mark.parametrize(
     "method",
-    [
-        Consistency(turn),
-        UDA(turn),
-        UDA(turn, temperature=0.7, threshold=0.5),
-        FixMatch(turn),
-        FixMatch(turn, threshold=0.6),
-    ],
+    [*(method(turn) for method in ALL), UDA(turn, temperature=0.7, threshold=0.5), FixMatch(turn, threshold=0.6)],
     ids=repr,
 )
 def test_the_penalty_is_that_of_a_loop(method):
@@ -281,10 +275,7 @@ def test_teachers_that_make_no_sense(teacher, kind, message):
 
 @pytest.mark.parametrize(
     ("unlabeled", "message"),
-    [
-        (V.long(), "no straight line joins integers"),
-        (V.cfloat(), r"unlabeled \('\[0\].\[0\]'\) holds complex numbers"),
-    ],
+    [(V.long(), "no straight line joins integers"), (V.cfloat(), r"unlabeled \('\[0\].\[0\]'\) holds complex numbers")],
 )
 def test_examples_that_cannot_be_mixed(unlabeled, message):
     with pytest.raises(TypeError, match=message):

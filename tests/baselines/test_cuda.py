@@ -11,6 +11,7 @@ from effdeg_lab.engine.step import CapturedStep
 from tests.baselines.test_jacobian import SEQUENCES, Recurrent
 from tests.baselines.test_methods import JOINED
 from tests.models import mlp
+from tests.properties import no_waiting
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -94,11 +95,8 @@ def test_what_is_captured_is_what_is_computed(name):
 def test_an_eager_step_does_not_wait_for_the_gpu(name):
     step, model, _ = training_step(name, torch.optim.SGD, lr=0.1, momentum=0.9)
     step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
@@ -133,11 +131,8 @@ def test_ict_is_captured_and_does_not_wait_for_the_gpu():
     x, unlabeled = torch.randn(16, 6, device="cuda"), torch.randn(40, 6, device="cuda")
     ict = ICT(teacher)
     ict(model, x, unlabeled=unlabeled)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         ict(model, x, unlabeled=unlabeled)[1].backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     replay, (_, value) = captured(lambda: ict(model, x, unlabeled=unlabeled))
     values = set()
     for _ in range(5):

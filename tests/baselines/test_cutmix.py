@@ -22,7 +22,6 @@ def drawn(images, alpha=1.0, seed=3):
 
 
 def mix_slowly(images, labels, classes, shares, centers, partners):
-    """Return mixed images and labels, pixel by pixel."""
     *_, height, width = images.shape
     mixed, soft = images.clone(), torch.zeros(len(images), classes, dtype=torch.float64)
     for number, partner in enumerate(partners):
@@ -57,8 +56,7 @@ def test_pixels_keep_their_type_and_nothing_is_changed_in_place(dtype):
     images = (IMAGES * 20 + 100).to(dtype)
     before, labels = images.clone(), Y.clone()
     mixed, soft = cutmix(images, Y, classes=4)
-    assert mixed.dtype == dtype
-    assert soft.dtype == torch.float32
+    assert (mixed.dtype, soft.dtype) == (dtype, torch.float32)
     torch.testing.assert_close(soft.sum(1), torch.ones(12))
     assert torch.equal(images, before)
     assert torch.equal(Y, labels)

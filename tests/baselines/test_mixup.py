@@ -52,9 +52,7 @@ def test_a_generator_draws_what_the_global_one_does():
         assert torch.equal(one.partners, other.partners)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "expected"), [(1e-320, {0.0, 1.0}), (1e300, {0.5}), (np.float32(2), None), (3, None)]
-)
+@pytest.mark.parametrize(("alpha", "expected"), [(1e-320, {0.0, 1.0}), (1e300, {0.5}), (np.float32(2), 0), (3, 0)])
 def test_any_positive_number_is_an_alpha(alpha, expected):
     torch.manual_seed(0)
     shares = {Mixing.draw(1, alpha, device=X.device, generator=None).share.item() for _ in range(50)}
@@ -65,9 +63,7 @@ def test_trees_masks_and_what_is_shared():
     shared, flag = torch.randn(3, 5), "note"
     mask = torch.arange(6) < torch.arange(12)[:, None] % 7
     share, partners = drawn()
-    x, _ = mixup(
-        {"pair": Pair(X, X.float()), "mask": mask, "pad_mask": mask.long(), "rest": (shared, flag)}, Y.double()
-    )
+    x, _ = mixup({"pair": Pair(X, X.float()), "mask": mask, "pad_mask": mask.long(), "rest": (shared, flag)}, X[:, 0])
     expected = share * X + (1 - share) * X[partners]
     torch.testing.assert_close(x["pair"].left, expected)
     torch.testing.assert_close(x["pair"].right, expected.float())
@@ -96,8 +92,7 @@ def test_masks_that_are_added_to_scores_are_refused(x):
 )
 def test_ids_of_any_shape_become_soft_labels_that_sum_to_one(labels, classes, shape):
     _, soft = mixup(X.float(), labels, classes=classes)
-    assert soft.shape == shape
-    assert soft.dtype == torch.float32
+    assert (soft.shape, soft.dtype) == (shape, torch.float32)
     torch.testing.assert_close(soft.sum(-1), torch.ones(shape[:-1]))
 
 
@@ -123,8 +118,7 @@ def test_half_precision_is_mixed_in_single_and_kept():
     (share, partners), dtype = drawn(), torch.bfloat16
     halves = X.to(dtype)
     x, y = mixup(halves, Y, classes=4)
-    assert x.dtype == dtype
-    assert y.dtype == torch.float32
+    assert (x.dtype, y.dtype) == (dtype, torch.float32)
     exact = share * halves.double() + (1 - share) * halves[partners].double()
     torch.testing.assert_close(x.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
 
@@ -147,7 +141,6 @@ def test_nothing_is_changed_in_place_and_gradients_flow():
         ((X, Y), {"classes": 4, "alpha": float("inf")}, ValueError, "alpha=inf must be positive and finite"),
         (({"a": X, "b": X.cdouble()}, Y), {"classes": 4}, TypeError, r"x \('b'\) holds complex numbers"),
         ((X, Y.cfloat()), {"classes": 4}, TypeError, r"labels \(y\) are complex"),
-        ((X, Y.tolist()), {"classes": 4}, ValueError, r"labels \(y\) are of type list"),
         ((torch.randint(255, (12, 3)), Y), {"classes": 4}, TypeError, "for token ids use embedding_mixup"),
         (("text", Y), {"classes": 4}, TypeError, "first dimension"),
     ],

@@ -1,5 +1,3 @@
-"""Noise at the embeddings: how much, where, and in which models."""
-
 import math
 
 import pytest

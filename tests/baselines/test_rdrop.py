@@ -16,8 +16,6 @@ MASKS = torch.rand(24, 16, generator=torch.Generator().manual_seed(4)).gt(0.3).d
 
 
 class Masked(nn.Module):
-    """A network whose dropout masks are given."""
-
     def __init__(self, masks):
         super().__init__()
         self.layers, self.masks, self.calls = mlp().double(), masks, []

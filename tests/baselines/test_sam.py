@@ -46,9 +46,7 @@ def closing(compute_loss, optimizer=None):
 
 def climbed(named, gradients, kind, rho, eta):
     """w + rho T² g / |T g|, written out."""
-    scales = [
-        weight.abs() + eta if kind == "asam" and "weight" in name else torch.ones_like(weight) for name, weight in named
-    ]
+    scales = [w.abs() + eta if kind == "asam" and "weight" in name else torch.ones_like(w) for name, w in named]
     norm = sum(((scale * gradient) ** 2).sum() for scale, gradient in zip(scales, gradients, strict=True)).sqrt()
     return [
         weight + rho * scale**2 * gradient / norm

@@ -8,21 +8,7 @@ from torch import nn
 from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
-from effdeg import changes
-from effdeg.baselines import (
-    ICT,
-    R3F,
-    UDA,
-    Consistency,
-    FixMatch,
-    JacobianPenalty,
-    RDrop,
-    RegMixup,
-    cutmix,
-    embedding_mixup,
-    manifold_mixup,
-    mixup,
-)
+from effdeg import baselines, changes
 from tests.batches import X, Y
 from tests.models import Shared, TwoInputs, Unexpected, mlp
 from tests.properties import assert_same_under_vmap
@@ -31,12 +17,12 @@ from tests.train.test_loops import Checkpointed
 
 def mix_images(model, x, y, **settings):
     images = x.unflatten(1, (1, 2, 3)) if isinstance(x, torch.Tensor) else x
-    mixed, soft = cutmix(images, y, **settings)
+    mixed, soft = baselines.cutmix(images, y, **settings)
     return model(mixed.flatten(1)), soft
 
 
 def mix_inputs(model, x, y, **settings):
-    mixed, soft = mixup(x, y, **settings)
+    mixed, soft = baselines.mixup(x, y, **settings)
     return model(mixed), soft
 
 
@@ -44,7 +30,7 @@ TEACHER = mlp(seed=1).double()
 
 
 def interpolate_unlabeled(model, x, y, **settings):
-    return ICT(TEACHER, **settings)(model, x, unlabeled=x)
+    return baselines.ICT(TEACHER, **settings)(model, x, unlabeled=x)
 
 
 def keep_consistent(method):
@@ -58,16 +44,16 @@ def call(method):
 LABELED = {
     "mixup": mix_inputs,
     "cutmix": mix_images,
-    "embedding-mixup": lambda *given, at="layer", **settings: embedding_mixup(*given, at=at, **settings),
-    "manifold-mixup": lambda *given, at="layer", **settings: manifold_mixup(*given, at=[at], **settings),
-    "regmixup": call(RegMixup),
+    "embedding-mixup": lambda *given, at="layer", **settings: baselines.embedding_mixup(*given, at=at, **settings),
+    "manifold-mixup": lambda *given, at="layer", **settings: baselines.manifold_mixup(*given, at=[at], **settings),
+    "regmixup": call(baselines.RegMixup),
 }
 DRAWING = {
     **LABELED,
     "ict": interpolate_unlabeled,
-    **{method.__name__: keep_consistent(method) for method in (Consistency, UDA, FixMatch)},
-    "r3f": call(R3F),
-    "jacobian": call(JacobianPenalty),
+    **{name: keep_consistent(getattr(baselines, name)) for name in ("Consistency", "UDA", "FixMatch")},
+    "r3f": call(baselines.R3F),
+    "jacobian": call(baselines.JacobianPenalty),
 }
 SETTINGS = {name: {"classes": 4} for name in LABELED} | {"r3f": {"noise": 0.5}, "FixMatch": {"threshold": 0}}
 SETTINGS["UDA"] = {"threshold": 0}
@@ -150,18 +136,18 @@ def test_wrapped_models_at_a_layer(name):
 
 
 PENALTIES = {
-    **{f"regmixup {loss}": RegMixup(classes=4, loss=loss) for loss in ("cross-entropy", "brier", "l1")},
-    "rdrop": RDrop(),
-    "r3f": R3F(0.5),
-    "r3f at a layer": R3F(0.5, at="1"),
-    "jacobian": JacobianPenalty(),
+    **{f"regmixup {loss}": baselines.RegMixup(classes=4, loss=loss) for loss in ("cross-entropy", "brier", "l1")},
+    "rdrop": baselines.RDrop(),
+    "r3f": baselines.R3F(0.5),
+    "r3f at a layer": baselines.R3F(0.5, at="1"),
+    "jacobian": baselines.JacobianPenalty(),
 }
 
 
 def test_they_say_what_they_are():
     assert repr(PENALTIES["regmixup l1"]) == "RegMixup(alpha=10.0, classes=4, loss='l1')"
     assert repr(PENALTIES["r3f at a layer"]) == "R3F(noise=0.5, distribution='uniform', at='1')"
-    assert repr(ICT(TEACHER, alpha=0.1)) == "ICT(alpha=0.1)"
+    assert repr(baselines.ICT(TEACHER, alpha=0.1)) == "ICT(alpha=0.1)"
 
 
 def drop(model):
@@ -184,7 +170,7 @@ def test_several_models_under_vmap(name):
     assert_same_under_vmap(PENALTIES[name], models, X, Y)
 
 
-@pytest.mark.parametrize(("mix", "x"), [(mixup, X), (cutmix, X.view(12, 1, 2, 3))])
+@pytest.mark.parametrize(("mix", "x"), [(baselines.mixup, X), (baselines.cutmix, X.view(12, 1, 2, 3))])
 def test_several_batches_under_vmap(mix, x):
     run, xs, ys = partial(mix, classes=4), torch.stack([x, 2 * x]), torch.stack([Y, Y.flip(0)])
     torch.manual_seed(3)
@@ -255,7 +241,7 @@ def test_masks_are_joined_by_the_names_of_the_parameters(name):
         return x[:, :4] * 1.0
 
     if name == "ict":
-        ICT(lambda x, padding_mask: x[:, :4])(model, (X, X > 9), unlabeled=(X, hidden))
+        baselines.ICT(lambda x, padding_mask: x[:, :4])(model, (X, X > 9), unlabeled=(X, hidden))
     else:
-        RegMixup(classes=4)(model, (X, hidden), Y)
+        baselines.RegMixup(classes=4)(model, (X, hidden), Y)
     assert all((seen[0][12 + row] == (hidden[row] & hidden)).all(1).any() for row in range(12))

@@ -1,5 +1,3 @@
-"""The command line, typed."""
-
 import sys
 
 import numpy as np
@@ -34,7 +32,6 @@ def data(tmp_path):
 
 @pytest.fixture
 def weights(tmp_path):
-    """Checkpoints of one network, ever sharper."""
     files = []
     for scale in (1.0, 4.0, 8.0):
         torch.manual_seed(0)

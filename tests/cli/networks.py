@@ -62,8 +62,6 @@ def normalized():
 
 
 class Counting(nn.Linear):
-    """Keeps more than tensors in its state dict."""
-
     def __init__(self):
         super().__init__(12, 3)
 

@@ -1,5 +1,3 @@
-"""The program around its commands: help, errors and what is checked before any work."""
-
 import sys
 from pathlib import Path
 
@@ -46,8 +44,7 @@ def test_help_and_version(run):
 )
 def test_mistakes_end_with_one_clear_sentence(run, data, arguments, message):
     code, out, err = run(*arguments, "--data", data)
-    assert code == 2
-    assert out == ""
+    assert (code, out) == (2, "")
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
 

@@ -1,5 +1,3 @@
-"""``effdeg compare`` as a user types it."""
-
 import json
 import re
 
@@ -47,9 +45,8 @@ def test_compare_says_when_models_cannot_be_told_apart(run, data, weights):
     assert "The simplest is" not in run("compare", SMALL, *twins, "--data", data, *FAST)[1]
     generator = torch.Generator().manual_seed(0)
     state = torch.load(weights[0])["state_dict"]
-    torch.save(
-        {key: each + 1e-3 * torch.randn(each.shape, generator=generator) for key, each in state.items()}, weights[1]
-    )
+    state = {name: each + 1e-3 * torch.randn(each.shape, generator=generator) for name, each in state.items()}
+    torch.save(state, weights[1])
     out = run("compare", SMALL, "--weights", weights[0], "--weights", weights[1], "--data", data, *FAST)[1]
     assert "is not distinguishable from" in out
     assert "more --paths may distinguish them" in out

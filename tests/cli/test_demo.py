@@ -1,5 +1,3 @@
-"""``effdeg demo`` as a user types it."""
-
 import html
 import json
 import re

@@ -1,5 +1,3 @@
-"""Messages of the library in the terms of a command."""
-
 import pytest
 
 from effdeg.cli._output import spell_as_options, use_spellings

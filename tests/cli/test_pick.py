@@ -1,5 +1,3 @@
-"""``effdeg pick`` as a user types it."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""``effdeg pool`` as a user types it."""
-
 import json
 from hashlib import sha256
 from inspect import signature
@@ -18,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:for . of . model")  # notes on t
 
 @pytest.fixture
 def labeled(tmp_path):
-    """Examples with labels: a file for testing and one for training."""
     files = []
     for seed, name in enumerate(("test", "train")):
         files.append(tmp_path / f"{name}.npz")
@@ -32,17 +29,8 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     given = [argument for file in weights for argument in ("--weights", file)]
     out = tmp_path / "pool.csv"
     command = ["pool", SMALL, *given, "--data", test, "--train", train, "--out", out, *FAST, "--device", "cpu"]
-    command += [
-        "--components",
-        1,
-        "--components",
-        2,
-        "--proxy",
-        "sharpness@0.05",
-        "--proxy",
-        "parameter_norm",
-        "--quiet",
-    ]
+    command += ["--components", 1, "--components", 2]
+    command += ["--proxy", "sharpness@0.05", "--proxy", "parameter_norm", "--quiet"]
     code, printed, errors = run(*command)
     assert (code, errors) == (0, "")
     assert all(word in printed for word in ("scale1", "scale4", "scale8", "gap", "written: "))
@@ -53,14 +41,8 @@ def test_pool_writes_a_table_that_can_be_ranked(run, labeled, weights, tmp_path)
     names += ["total_variation", "decision_regions", "confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(table) == ["model", *names, "sharpness@0.05", "parameter_norm", *accuracies, "sha256"]
     data = [(torch.from_numpy(np.load(file)["images"]), torch.arange(30) % 3) for file in labeled]
-    settings = {
-        "proxies": ["sharpness@0.05", "parameter_norm"],
-        "components": [1, 2],
-        "paths": 20,
-        "nodes": 12,
-        "degree": 6,
-    }
-    rows = effdeg.measure_pool(small(), weights, data[0], train=data[1], **settings)
+    settings = {"proxies": ["sharpness@0.05", "parameter_norm"], "components": [1, 2]}
+    rows = effdeg.measure_pool(small(), weights, data[0], train=data[1], paths=20, nodes=12, degree=6, **settings)
     assert table.to_dict("list") == {name: [row[name] for row in rows] for name in table}
     assert f"{rows[0]['effective_degree@2']:.4g} " in printed
     assert f"± {rows[0]['effective_degree_stderr@2']:.2g} " in printed

@@ -1,5 +1,3 @@
-"""``effdeg rank`` as a user types it."""
-
 import csv
 import json
 import sys
@@ -19,7 +17,6 @@ FAST = ["--resamples", "100"]
 
 @pytest.fixture(name="run")
 def run_rank(run, monkeypatch, tmp_path):
-    """Type ``effdeg rank`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return partial(run, "rank")
 
@@ -83,10 +80,7 @@ def test_measures_turned_round_and_tested_against_one(run, table, tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "message"),
-    [
-        ("nan", "can be ranked: m is not finite for model b"),
-        ("x1", "the column 'm' must be numbers, but model b has 'x1'"),
-    ],
+    [("nan", "can be ranked: m is not finite for model b"), ("x1", "column 'm' must be numbers, but model b has 'x1'")],
 )
 def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cell, message):
     (tmp_path / "pool.csv").write_text(f"model,m,gap\na,1,1\nb,{cell},2\nc,3,3\n")
@@ -111,8 +105,7 @@ def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cel
 )
 def test_mistakes_end_with_one_clear_sentence(run, table, tmp_path, arguments, message):
     code, out, err = run(table, *arguments)
-    assert code == 2
-    assert out == ""
+    assert (code, out) == (2, "")
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == [table]

@@ -1,5 +1,3 @@
-"""What tests of the documentation share."""
-
 import importlib
 from pathlib import Path
 

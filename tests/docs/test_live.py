@@ -31,8 +31,6 @@ models = {each["name"]: script.decode(each["layers"]) for each in data["networks
 
 
 class Page:
-    """The live picture in a browser, opened from disk."""
-
     def __init__(self, driver):
         self.driver = driver
         self.run = driver.execute_script
@@ -69,7 +67,6 @@ class Page:
         return self.run("return document.querySelector('input[type=range]').valueAsNumber / 100")
 
     def degrees(self):
-        """Return the effective degree of each network on the chosen path."""
         found = self.run(
             "return [...document.querySelectorAll('.live-network')].map((card) =>"
             " [card.dataset.network, +card.querySelector('.live-number').dataset.value])"

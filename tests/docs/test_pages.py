@@ -1,5 +1,3 @@
-"""The pages point to files that exist, list what there is, and their code runs."""
-
 import ast
 import math
 import re
@@ -10,6 +8,7 @@ import pytest
 import torch
 
 from effdeg import Penalty, baselines
+from tests.models import Counted
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,7 +31,6 @@ def _exists(page, target):
 
 
 def _anchors(text):
-    """Return the anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -143,26 +141,15 @@ def test_observations_and_actions_of_other_kinds():
         assert found == pytest.approx(Penalty(output="identity").degree(values, points).item())
 
 
-class Counting(torch.nn.Linear):
-    """A model that counts the examples that it runs."""
-
-    def __init__(self):
-        super().__init__(6, 10)
-        self.rows = 0
-
-    def forward(self, x):
-        self.rows += len(x)
-        return super().forward(x)
-
-
 def test_every_relative_of_the_penalty_runs_as_many_batches_as_its_page_says():
     """With half as many pairs as examples, and as many unlabeled examples as labeled ones."""
     rows = re.findall(r"\| ([\d.]+) \| `(.+)` \|$", (DOCS / "relatives.md").read_text(), re.MULTILINE)
     assert len(rows) == 11
     for count, code in rows:
-        names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty, "model": (model := Counting())}
+        model, teacher = (Counted(torch.nn.Linear(6, 10)) for _ in range(2))
+        names = {"method": baselines.method, "ICT": baselines.ICT, "Penalty": Penalty, "model": model}
         x, y = torch.rand(8, 6), torch.arange(8)
-        made = eval(code, names | {"teacher": Counting(), "x": x, "u": torch.rand(8, 6)})
+        made = eval(code, names | {"teacher": teacher, "x": x, "u": torch.rand(8, 6)})
         if isinstance(made, baselines.Method):
             assert made.loss(model, *made.batch(x, y), torch.nn.functional.cross_entropy) < math.inf
         assert model.rows / 8 == float(count), code

@@ -1,5 +1,3 @@
-"""How tables and numbers of the pages are made from the records."""
-
 import json
 from pathlib import Path
 

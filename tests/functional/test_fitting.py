@@ -24,7 +24,6 @@ BASES = ["chebyshev", "legendre"]
 
 
 def draw(scheme, nodes, paths, seed=0):
-    """Nodes for each path, as rows."""
     if scheme == "cosine":
         return cosine_nodes(nodes, paths, generator=torch.Generator().manual_seed(seed))
     make = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}[scheme]

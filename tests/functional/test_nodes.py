@@ -21,8 +21,7 @@ def test_uniform_nodes_include_both_ends():
 @pytest.mark.parametrize("nodes", [2, 3, 4, 15])
 def test_cosine_angles_stay_in_their_strata(nodes, anchored):
     alpha = cosine_nodes(nodes, 500, anchored=anchored, generator=torch.Generator().manual_seed(0))
-    assert alpha.shape == (500, nodes)
-    assert alpha.dtype == torch.float64
+    assert (alpha.shape, alpha.dtype) == ((500, nodes), torch.float64)
     angles = torch.acos(1 - 2 * alpha) * nodes / math.pi
     strata = torch.arange(nodes, dtype=torch.float64)
     assert bool((angles >= strata - 1e-6).all())

@@ -54,20 +54,6 @@ def test_values_whose_squares_leave_the_range_of_float64(factor):
     torch.testing.assert_close(*found)
 
 
-def test_gradient_of_the_effective_degree_matches_autograd_through_svd():
-    alpha = chebyshev_nodes(6)
-    values = torch.randn(7, 6, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-
-    def degree(scores):
-        return effective_degree(fit(scores, alpha, 4)).sum()
-
-    mine = values.clone().requires_grad_()
-    degree(project(mine, 3)).backward()
-    theirs = values.clone().requires_grad_()
-    degree(scores_by_svd(theirs)).backward()
-    torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-7)
-
-
 @pytest.mark.parametrize("singular", [(1, 1e-3, 5e-4), (1, 0.9, 1e-4)])
 def test_gradients_are_exact_for_small_components_too(singular):
     """Along real paths the components decay fast; those that are kept must still be differentiated exactly."""
@@ -125,9 +111,8 @@ def test_a_straight_path_has_the_gradient_of_its_one_component():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_low_precision_values_are_projected_in_float64(dtype):
     values = torch.randn(3, 4, 50).to(dtype)
-    torch.testing.assert_close(
-        project(values, 2).abs().double(), project(values.double(), 2).abs(), rtol=1e-5, atol=1e-5
-    )
+    found, expected = project(values, 2).double(), project(values.double(), 2)
+    torch.testing.assert_close(found.abs(), expected.abs(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("captured", [False, True])

@@ -28,7 +28,6 @@ T5 = {"vocab_size": 30, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "
 
 
 def make(name, **changes):
-    """Return a tiny random model of this class."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
     shape = DECODER if name.startswith("GPT2") else T5 if name.startswith("T5") else SHAPE
@@ -91,8 +90,6 @@ def test_at_the_place_that_is_found_all_of_an_example_is_embedded(name, changes,
 
 
 class Adapted(nn.Module):
-    """A model that was adapted for fine-tuning, as PEFT does it."""
-
     def __init__(self, model):
         super().__init__()
         self.base_model = nn.ModuleDict({"model": model})
@@ -203,8 +200,6 @@ def test_embeddings_that_are_given_are_joined_themselves(tmp_path):
 
 
 class Around(nn.Module):
-    """A model that does not say where its embeddings are."""
-
     def __init__(self):
         super().__init__()
         self.text = bert()
@@ -214,8 +209,6 @@ class Around(nn.Module):
 
 
 class Captions(Around):
-    """Sees images as well."""
-
     def get_input_embeddings(self):
         return self.text.get_input_embeddings()
 

@@ -101,16 +101,7 @@ def test_outputs_of_a_bert_with_labels_are_the_batchs_own_loss_included():
     assert [len(hidden) for hidden in outputs.hidden_states] == [16] * 3
 
 
-def test_questions_with_their_own_labels_are_refused():
-    torch.manual_seed(0)
-    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE))
-    spans = {"start_positions": LABELS, "end_positions": LABELS + 1}
-    with pytest.raises(ValueError, match="a loss of its own"):
-        Penalty(at="bert.embeddings", output=lambda returned: returned.start_logits)(model, tokens(**spans))
-
-
 def collate(rows):
-    """Add examples without labels to a batch."""
     return {**transformers.default_data_collator(rows), "unlabeled": UNLABELED}
 
 
@@ -217,50 +208,25 @@ def test_outputs_hold_the_loss_as_the_models_own_do(tmp_path):
     torch.testing.assert_close(loss, expected.loss)
 
 
-class Absolute(transformers.Trainer):
-    def compute_loss(self, model, inputs, return_outputs=False, **rest):
-        outputs = model(**{name: given for name, given in inputs.items() if name != "labels"})
-        loss = l1_loss(outputs.logits.squeeze(), inputs["labels"])
-        return (loss, outputs) if return_outputs else loss
-
-
-class Both(PenaltyTrainer, Absolute):
-    pass
-
-
 def absolute(outputs, labels, num_items_in_batch=None):
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs
     return l1_loss(logits.squeeze(), labels)
 
 
-def test_a_loss_of_another_trainer_is_kept(tmp_path):
-    trained, plain = bert(num_labels=1), bert(num_labels=1)
-    penalty = Penalty(output="identity", **FIXED)
-    train(trained, tokens(labels=FLOATS), penalty, tmp_path, weight=0.0, kind=Both)
-    train(plain, tokens(labels=FLOATS), None, tmp_path, kind=Absolute)
-    assert_same_weights(trained, plain)
-
-
 class Own(transformers.BertForSequenceClassification):
-    """A model with a loss of its own."""
-
     def forward(self, input_ids, attention_mask, labels=None):
         outputs = super().forward(input_ids, attention_mask)
         return {"loss": absolute(outputs, labels), "logits": outputs.logits} if labels is not None else outputs
 
 
 class Plain(nn.Module):
-    """A model that is none of transformers'."""
-
     def __init__(self):
         super().__init__()
         self.bert = bert(num_labels=1)
 
     def forward(self, input_ids, attention_mask, labels=None):
-        logits = self.bert(input_ids, attention_mask).logits
-        return (
-            {"logits": logits} if labels is None else {"loss": absolute({"logits": logits}, labels), "logits": logits}
-        )
+        found = {"logits": self.bert(input_ids, attention_mask).logits}
+        return found if labels is None else {"loss": absolute(found, labels), **found}
 
 
 def with_another_loss_function():

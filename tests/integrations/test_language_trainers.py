@@ -1,5 +1,3 @@
-"""The penalty in trainers of causal language models: any Trainer subclass, TRL, PEFT, checkpointing, accumulation."""
-
 import copy
 
 import pytest
@@ -8,7 +6,7 @@ import torch
 import effdeg
 from effdeg import Penalty
 from tests import batches
-from tests.train.test_language import language_model, sequences
+from tests.train.test_language import language_model, sequences, word_tokenizer
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -40,8 +38,6 @@ def test_a_class_of_trainers_is_made_once_and_the_penalty_trainer_is_one():
 
 
 class Doubling(transformers.Trainer):
-    """A trainer with a loss of its own."""
-
     def compute_loss(self, model, inputs, return_outputs=False, **rest):
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **rest)
         return (2 * loss, outputs) if return_outputs else 2 * loss
@@ -95,18 +91,11 @@ def test_an_adapted_model_has_the_penalty_of_the_model_itself():
 
 
 def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: number for number, word in enumerate(["<pad>", "<eos>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])}
-    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    words = ["<pad>", "<eos>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"]
+    return word_tokenizer(words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 
 
 class TestTRL:
-    """The real SFTTrainer."""
-
     @pytest.fixture(autouse=True)
     def needs_trl(self):
         self.trl = pytest.importorskip("trl", reason="needs trl")

@@ -56,8 +56,6 @@ def fit(model, *callbacks, epochs=2, data=None, tmp_path=None, **options):
 
 
 class Triples(Classifier):
-    """Has batches of examples, weights and labels."""
-
     def training_step(self, batch, batch_idx):
         return super().training_step([batch[0], batch[2]], batch_idx)
 

@@ -67,11 +67,7 @@ def test_image_arrays_are_treated_as_image_files_are(tmp_path, mode):
     np.save(tmp_path / "bytes.npy", pixels)
     np.savez(tmp_path / "bytes.npz", images=pixels, labels=np.arange(4))
     torch.save((torch.from_numpy(pixels) / 255, torch.arange(4)), tmp_path / "floats.pt")
-    for options in (
-        ImageOptions(mean=(0.5,) * len(pixels[0]), std=(0.2,)),
-        ImageOptions(size=8),
-        ImageOptions(size=20),
-    ):
+    for options in (ImageOptions(mean=(0.5,) * len(pixels[0]), std=(0.2,)), *map(ImageOptions, (8, 20))):
         expected = torch.stack(list(load(tmp_path / "files", images=options)))
         for name in ("bytes.npy", "bytes.npz", "floats.pt"):
             found = load(tmp_path / name, images=options)
@@ -342,9 +338,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"zero.parquet holds no examples: it has no rows"):
         load(tmp_path / "zero.parquet")
     pq.write_table(pa.table({"img": pa.array([b"nonsense", None], pa.binary())}), tmp_path / "bad.parquet")
-    with pytest.raises(
-        ValueError, match=r"image 0 of .*bad.parquet cannot be read as an image: Pillow does not know"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"image 0 of .*bad.parquet cannot be read as an image: Pillow does") as raised:
         load(tmp_path / "bad.parquet")
     assert "BytesIO" not in str(raised.value)
     pq.write_table(pa.table({"img": pa.array([png(picture(0)), None], pa.binary())}), tmp_path / "empty.parquet")
@@ -396,9 +390,7 @@ def test_what_a_tokenizer_returned_is_saved_as_a_dict(tmp_path):
     transformers = pytest.importorskip("transformers")
     tokens = transformers.BatchEncoding({"input_ids": torch.ones(4, 3).long(), "attention_mask": torch.ones(4, 3)})
     torch.save(tokens, tmp_path / "tokens.pt")
-    with pytest.raises(
-        ValueError, match=r"pickled transformers\S*BatchEncoding.* torch.save\(dict\(examples\), file\)"
-    ):
+    with pytest.raises(ValueError, match=r"pickled transformers\S*BatchEncoding.* torch.save\(dict\(examples\),"):
         load(tmp_path / "tokens.pt")
     torch.save(dict(tokens), tmp_path / "tokens.pt")
     assert torch.equal(load(tmp_path / "tokens.pt")["input_ids"], tokens["input_ids"])

@@ -60,16 +60,6 @@ def test_a_script_that_imports_more_when_it_is_called(tmp_path, monkeypatch):
     assert sys.path == before
 
 
-def test_an_import_error_inside_the_users_code_is_theirs(tmp_path, monkeypatch):
-    (tmp_path / "needs_more.py").write_text("import something_absent\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="something_absent") as raised:
-        load_model("needs_more:make")
-    assert raised.value.__notes__ == [
-        f"Raised by {tmp_path / 'needs_more.py'}, line 1, while 'needs_more' was imported."
-    ]
-
-
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -90,9 +80,7 @@ def test_weights_from_the_usual_wrappers(tmp_path, wrap, prefix):
 
 def test_weights_that_do_not_fit(tmp_path):
     torch.save(nn.Linear(3, 3).state_dict(), tmp_path / "other.pt")
-    with pytest.raises(
-        ValueError, match=r"does not fit Sequential: 4 weights of the model are not in the file \(1.bias"
-    ):
+    with pytest.raises(ValueError, match=r"fit Sequential: 4 weights of the model are not in the file \(1.bias"):
         load_model("tests.cli.networks:small", tmp_path / "other.pt")
     state = networks.small().state_dict() | {"1.weight": torch.zeros(8, 13)}
     torch.save(state, tmp_path / "shape.pt")
@@ -115,9 +103,7 @@ def test_weights_that_do_not_fit(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool])
 def test_quantized_weights_are_not_taken_for_numbers(tmp_path, dtype):
-    state = networks.normalized().state_dict() | {
-        "0.weight": torch.zeros_like(networks.normalized()[0].weight).to(dtype)
-    }
+    state = networks.normalized().state_dict() | {"0.weight": torch.zeros(8, 12, dtype=dtype)}
     torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "quantized.pt")
     with pytest.raises(ValueError, match=r"holds integers where .*\(0.weight in \w+\).*save the weights in floating"):
         load_model("tests.cli.networks:normalized", tmp_path / "quantized.pt")
@@ -143,9 +129,7 @@ def test_files_that_are_not_weights(tmp_path):
     with pytest.raises(ValueError, match="holds list, not weights by name"):
         load_model("tests.cli.networks:small", tmp_path / "list.pt")
     torch.save(networks.small(), tmp_path / "whole.pt")  # a pickled module could run any code
-    with pytest.raises(
-        ValueError, match=r"pickled torch.nn.modules.container.Sequential.*model.state_dict\(\)"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"pickled torch.nn.modules.container.Sequential.*model.state_dict") as raised:
         load_model("tests.cli.networks:small", tmp_path / "whole.pt")
     assert "weights_only" not in str(raised.value)
 
@@ -193,9 +177,7 @@ def test_several_sets_of_weights(tmp_path):
     with pytest.raises(ValueError, match=r"w.pt holds several sets of weights: online, target. Save the weights"):
         load_model("tests.cli.networks:small", tmp_path / "w.pt")
     torch.save({"lr": 0.1, "epoch": 3}, tmp_path / "w.pt")
-    with pytest.raises(
-        ValueError, match=r"w.pt holds no weights by name \(a state dict\): lr, epoch. Save the weights"
-    ):
+    with pytest.raises(ValueError, match=r"w.pt holds no weights by name \(a state dict\): lr, epoch. Save the"):
         load_model("tests.cli.networks:small", tmp_path / "w.pt")
 
 

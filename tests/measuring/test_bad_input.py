@@ -1,5 +1,3 @@
-"""Every mistake gets a clear error, before any forward pass where it can be known by then."""
-
 import pytest
 import torch
 from torch import nn
@@ -143,9 +141,7 @@ def test_a_model_without_values():
     with torch.device("meta"):
         model = nn.Linear(6, 3)
     for where in ({}, {"device": "cpu"}, {"dtype": torch.float64}):
-        with pytest.raises(
-            ValueError, match=r"weights of the model \(Linear\) are on the meta device.*load_state_dict"
-        ):
+        with pytest.raises(ValueError, match=r"weights of the model \(Linear\) are on the meta device.*load_state_dic"):
             effdeg.measure(model, X, **where)
 
 

@@ -21,7 +21,6 @@ def data(examples=50, size=6, seed=0):
 
 
 def oracle(model, inputs, measurement, *, function, components=None):
-    """Measure the same pairs and nodes one path at a time, in numpy."""
     settings = measurement.settings
     drawn = DrawnPaths.draw(len(inputs), settings)
     degrees = []
@@ -141,10 +140,8 @@ def test_the_95_percent_interval_covers_the_mean_in_92_to_98_percent_of_trials()
     model, inputs = mlp(activation=nn.ReLU), data(60).float()
     whole = effdeg.measure(model, inputs, paths=8_000, nodes=4, degree=3, batch_size=4096)
     trials = [
-        dataclasses.replace(whole, per_path=per_path, per_path_normalized=per_path_normalized)
-        for per_path, per_path_normalized in zip(
-            whole.per_path.split(16), whole.per_path_normalized.split(16), strict=True
-        )
+        dataclasses.replace(whole, per_path=raw, per_path_normalized=normalized)
+        for raw, normalized in zip(whole.per_path.split(16), whole.per_path_normalized.split(16), strict=True)
     ]
     for normalized in (False, True):
         truth = whole.estimate(normalized=normalized)[0]
@@ -207,9 +204,7 @@ class TestHowTheModelIsRun:
 @pytest.mark.parametrize(("output", "most", "reason"), [("identity", 3, ""), ("softmax", 2, " that sum to 1")])
 def test_there_are_no_more_components_than_outputs(output, most, reason):
     model, inputs = mlp(outputs=3).double(), data()
-    all_of_them, ten = (
-        effdeg.measure(model, inputs, components=components, output=output, **FAST) for components in (most, 10)
-    )
+    all_of_them, ten = (effdeg.measure(model, inputs, components=m, output=output, **FAST) for m in (most, 10))
     assert torch.equal(all_of_them.per_path, ten.per_path)
     assert torch.equal(all_of_them.per_path_normalized, ten.per_path_normalized)
     assert f"first {most} principal components" in str(ten)

@@ -14,9 +14,8 @@ X = torch.randn(20, 6)
 
 class TestFingerprint:
     def fingerprint(self, inputs=X, model=None, **settings):
-        return effdeg.measure(
-            model or mlp(), inputs, **{"paths": 40, "nodes": 6, "degree": 3} | settings
-        ).settings.fingerprint
+        settings = {"paths": 40, "nodes": 6, "degree": 3} | settings
+        return effdeg.measure(model or mlp(), inputs, **settings).settings.fingerprint
 
     def test_it_is_the_same_for_any_model_and_way_to_run_it(self):
         expected = self.fingerprint()

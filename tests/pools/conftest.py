@@ -1,5 +1,3 @@
-"""A pool of small networks with their files."""
-
 import pytest
 import torch
 
@@ -20,7 +18,6 @@ def train():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Checkpoints a, b and c in a folder."""
     made = tmp_path / "weights"
     made.mkdir()
     for seed, name in enumerate("abc", start=1):

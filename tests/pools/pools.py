@@ -1,5 +1,3 @@
-"""Pools of models to rank."""
-
 from itertools import product
 
 import numpy as np

@@ -38,17 +38,9 @@ def test_a_row_along_paths_to_changed_copies(folder, data):
 
 
 def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
-    rows = measure_pool(
-        mlp(),
-        [folder],
-        data,
-        train=train,
-        proxies=["sharpness@0.05", "jacobian_norm", "parameter_norm"],
-        components=[1, 3],
-        proxy_examples=20,
-        seed=4,
-        **FAST,
-    )
+    names = ["sharpness@0.05", "jacobian_norm", "parameter_norm"]
+    settings = {"components": [1, 3], "proxy_examples": 20, "seed": 4, **FAST}
+    rows = measure_pool(mlp(), [folder], data, train=train, proxies=names, **settings)
     for seed, row in enumerate(rows, start=1):
         model = mlp(seed=seed)
         options = {"examples": 20, "seed": 4}
@@ -115,8 +107,6 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
 
 
 class _Images(Dataset):
-    """Examples that are made when they are read, as images are."""
-
     def __init__(self, x, y):
         self.x, self.y = x, y
 
@@ -253,8 +243,6 @@ def test_proxies_that_need_labels_are_refused_without_them(folder, data):
 
 
 class Reshaped(nn.Module):
-    """A linear layer whose outputs are given another form."""
-
     def __init__(self, outputs, reshape):
         super().__init__()
         self.linear, self.reshape = nn.Linear(6, outputs), reshape

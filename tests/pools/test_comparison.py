@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
 import effdeg
-from tests.models import mlp
+from tests.models import Counted, mlp
 
 FAST = {"paths": 60, "nodes": 12, "degree": 6}
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
@@ -41,8 +41,7 @@ def test_differences_are_paired():
     assert sharp[1] > sharper[0]
     assert "sharp is simpler than sharper" in str(comparison)
     record = comparison.to_dict()
-    assert record["ranking"] == comparison.ranking
-    assert len(record["differences"]) == 3
+    assert (record["ranking"], len(record["differences"])) == (comparison.ranking, 3)
 
 
 def test_a_model_that_cannot_be_measured_is_named():
@@ -159,17 +158,16 @@ def test_a_tuple_holds_arguments_for_proxies_too():
     ],
 )
 def test_proxies_that_cannot_be_evaluated_are_refused_before_any_work(inputs, proxy, message):
-    counting = Counting(mlp())
+    counting = Counted(mlp())
     with pytest.raises(ValueError, match=message):
         effdeg.compare({"a": counting, "b": mlp()}, inputs, proxies=[proxy], **FAST)
-    assert counting.points == 0
+    assert counting.rows == 0
 
 
 def test_a_frame_has_a_row_per_model():
     found = effdeg.compare({"<a>": mlp(), "b": Scaled(8.0)}, X, proxies=["confidence"], **FAST)
     frame = found.to_frame().set_index("model")
-    assert list(frame.index) == found.ranking
-    assert list(frame)[-2:] == ["significant", "confidence"]
+    assert (list(frame.index), list(frame)[-2:]) == (found.ranking, ["significant", "confidence"])
     assert list(frame.loc["b", ["low", "high"]]) == list(found.measurements["b"].interval())
     difference = found.differences()[0]
     assert (frame.loc["b", "above_simplest"], frame.loc["b", "significant"]) == (difference.value, True)
@@ -187,18 +185,6 @@ def test_models_need_names():
         effdeg.compare({1: mlp(), 2: mlp()}, X)
 
 
-class Counting(nn.Module):
-    """A model that counts the points it is run at."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model, self.points = model, 0
-
-    def forward(self, x):
-        self.points += len(x)
-        return self.model(x)
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -208,11 +194,11 @@ class Counting(nn.Module):
     ],
 )
 def test_models_that_cannot_be_compared_are_found_on_their_first_path(other, message):
-    counting = Counting(mlp())
+    counting = Counted(mlp())
     with pytest.raises(ValueError, match=message):
         effdeg.compare({"a": counting, "b": other}, X, **FAST)
     # One path, and three times the few rows that show whether rows depend on each other.
-    assert counting.points <= FAST["nodes"] + 3 * 8 < FAST["paths"] * FAST["nodes"]
+    assert counting.rows <= FAST["nodes"] + 3 * 8 < FAST["paths"] * FAST["nodes"]
 
 
 def test_full_and_double_precision_and_numbers_of_either_shape_can_be_compared():
@@ -358,14 +344,8 @@ def weigh(returned):
 
 def test_an_output_without_a_description_is_known_by_its_object():
     adjacency = torch.eye(3).to_sparse()
-    compared = effdeg.compare(
-        {"one": mlp(), "other": mlp(seed=1)},
-        torch.randn(20, 6),
-        output=lambda returned: torch.sparse.mm(adjacency, returned[:, :3].T).T,
-        paths=10,
-        nodes=8,
-        degree=3,
-    )
+    models = {"one": mlp(), "other": mlp(seed=1)}
+    compared = effdeg.compare(models, X, output=lambda y: torch.sparse.mm(adjacency, y[:, :3].T).T, **FAST)
     assert len(compared.ranking) == 2
 
 

@@ -73,9 +73,7 @@ def test_measures_along_the_path_are_those_of_its_points(models, choice):
     assert choice.measures["m0"]["decision_regions"][0] == pytest.approx(regions.double().mean().item())
     variation = points.diff(dim=0).abs().sum(0).mean().item()
     assert choice.measures["m0"]["total_variation"][0] == pytest.approx(variation, rel=1e-5)
-    found = effdeg.measure(
-        model, X, paths=400, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax"
-    )
+    found = effdeg.measure(model, X, partners=changes.mirror, nodes=4, degree=3, sampling="uniform", output="softmax")
     assert choice.measures["m0"]["effective_degree"][0] == pytest.approx(found.value, rel=0.1)
 
 
@@ -404,9 +402,7 @@ def test_labels_other_than_those_of_the_data_are_refused(models):
     labels = classify(models["m0"], X)
     data = TensorDataset(X, labels)
     assert effdeg.pick(models, data, labels=labels[:100]).settings["labels"] == 100
-    with pytest.raises(
-        ValueError, match=r"differ from the labels in data= for 1 of 100 examples, first for example 90\."
-    ):
+    with pytest.raises(ValueError, match=r"from the labels in data= for 1 of 100 examples, first for example 90\."):
         effdeg.pick(models, data, labels=torch.where(torch.arange(100) == 90, (labels[:100] + 1) % 4, labels[:100]))
 
 
@@ -455,8 +451,8 @@ def test_the_figure_has_a_bar_for_each_model(choice):
         ({"data": X[:1]}, ValueError, "data= holds 1 examples"),
         ({"data": torch.randn(40, 5, 6)}, TypeError, "no usual change for examples"),
         ({"change": "mirror"}, TypeError, "must be a function of a batch"),
-        ({"change": lambda x: x[:, :, ::2]}, ValueError, "returned"),
-        ({"change": lambda x: x * math.nan}, ValueError, "NaN"),
+        ({"change": lambda x: x[:, :, ::2]}, ValueError, "the function of change= returned"),
+        ({"change": lambda x: x * math.nan}, ValueError, "the function of change= returned NaN"),
         ({"labels": torch.zeros(200, dtype=torch.long)}, ValueError, "labels= are 200, but data= holds 150"),
         ({"labels": torch.full((9,), 4)}, ValueError, "labels= go from 4 to 4, but class ids are 0 to 3, of 4 classes"),
         ({"labels": torch.rand(9)}, ValueError, "labels= must be class ids"),
@@ -490,9 +486,6 @@ def test_models_that_return_features_first_are_told(models):
         effdeg.pick(both, X)
 
 
-@pytest.mark.parametrize("change", [lambda x: x[..., 1:], torch.Tensor.double, lambda x: x / 0])
-def test_messages_call_the_change_by_its_name(models, change):
-    with pytest.raises(ValueError, match="the function of change= returned"):
-        effdeg.pick(models, X, change=change)
+def test_a_change_that_depends_on_other_examples_is_told(models):
     with pytest.warns(UserWarning, match=r"the function of change= \(<lambda>\) does not change each example"):
         effdeg.pick(models, X, change=lambda x: x.flip(0))

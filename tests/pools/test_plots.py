@@ -113,7 +113,5 @@ def test_the_caption_owns_that_the_band_knows_no_seeds():
 def test_mistakes(ranking):
     with pytest.raises(ValueError, match=r"measure='noise 2' is not known. Did you mean"):
         ranking.plot(["noise 2"])
-    with pytest.raises(ValueError, match=r"theme='drak' is not known. Did you mean 'dark'"):
-        ranking.plot(theme="drak")
     with pytest.raises(ValueError, match="no measure to plot"):
         ranking.plot([])

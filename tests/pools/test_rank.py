@@ -1,5 +1,3 @@
-"""Properties that any ranking must have, and what it says."""
-
 import subprocess
 import sys
 
@@ -41,13 +39,10 @@ def test_a_perfect_measure(ranking):
 
 
 def test_rounding_is_no_advantage(ranking):
-    samples = ranking.resampled["pearson"][
-        :, [list(ranking.pool.measures).index(name) for name in ("affine", "noise 1")]
-    ]
+    samples = ranking.resampled["pearson"][:, [[*ranking.pool.measures].index(name) for name in ("affine", "noise 1")]]
     assert (samples[:, 0] > samples[:, 1]).any()
     equal = ranking.compare("affine", "noise 1", "pearson")
-    assert equal.p_value == 1
-    assert equal.interval == (0, 0)
+    assert (equal.p_value, equal.interval) == (1, (0, 0))
 
 
 def test_a_leading_minus_turns_a_measure_round(ranking):
@@ -132,10 +127,8 @@ def test_what_cannot_be_ranked_says_why():
 
 def test_all_measures_undefined():
     ranking = rank({"m": [1, 1, 1], "n": [None] * 3, "gap": [1, 2, 3]})
-    assert [score.undefined.split(":")[0] for score in ranking.scores.values()] == [
-        "constant",
-        "not finite for all 3 models",
-    ]
+    reasons = [score.undefined.split(":")[0] for score in ranking.scores.values()]
+    assert reasons == ["constant", "not finite for all 3 models"]
     assert "n is not finite" in str(ranking)
     assert "no measure can be ranked." in str(ranking)
     assert "resamples" not in str(ranking)
@@ -160,8 +153,7 @@ def test_hyperparameters_that_never_vary_alone():
     assert score.conditional_information.value == pytest.approx(1 + np.log2(5 / 6) * 5 / 6 + np.log2(1 / 6) / 6)
     assert "no two models differ in a or b or c alone" in str(ranking)
     partly = rank(table | {"b": [1, 1, 2, 2]}, measures=["m"], hyperparameters=["a", "b"], resamples=100)
-    assert partly.unvaried == ["b"]
-    assert list(partly.scores["m"].psi_by_axis) == ["a"]
+    assert (partly.unvaried, list(partly.scores["m"].psi_by_axis)) == (["b"], ["a"])
 
 
 def test_the_extra_is_asked_for_only_when_needed(monkeypatch):
@@ -196,8 +188,7 @@ def test_models_that_do_not_fit_are_counted_and_can_be_left_out():
     assert note.endswith("leave them out with fit=0.99.")
     assert every.notes() == []
     fitting = rank(table, measures=["degree"], fit=0.99, resamples=100)
-    assert fitting.pool.names == ["2", "3", "4", "5"]
-    assert fitting.scores["degree"].kendall.value == 1
+    assert (fitting.pool.names, fitting.scores["degree"].kendall.value) == (["2", "3", "4", "5"], 1)
     assert "note: left out: 2 models with a train_accuracy below 0.99, or without one." in str(fitting)
     assert "do not fit" not in str(fitting)
     for accuracies in ([1.0] * 6, [0.5] * 6):

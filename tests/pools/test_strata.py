@@ -157,8 +157,7 @@ def test_everything_as_plain_numbers_and_in_words():
     both = {"both": ["m", "n"]}
     ranking = rank(table, measures=["m", "n", "-m"], strata=["recipe"], resamples=100, variants=both)
     record = json.loads(json.dumps(ranking.to_dict(), allow_nan=False))
-    assert list(record["strata"]) == ["plain", "mixup"]
-    assert record["strata"]["mixup"]["models"] == 12
+    assert (list(record["strata"]), record["strata"]["mixup"]["models"]) == (["plain", "mixup"], 12)
     assert record["strata"]["mixup"]["best"]["both"]["pearson"]["variants"] == ["m", "n"]
     text = str(ranking)
     assert "24 models within recipe (plain, mixup), 3 measures of gap" in text
@@ -204,9 +203,7 @@ def test_a_random_search_has_no_neighbors_and_says_so():
     assert ranking.rows()[0] == ["measure", "Pearson", "Spearman", "Kendall", "CMI"]
     assert "sign error mean/worst" not in text
     assert "nan" not in text.lower()
-    with pytest.raises(
-        ValueError, match="'m' cannot be compared by granulated Kendall's Psi: no two models are neighbors"
-    ):
+    with pytest.raises(ValueError, match="'m' cannot be compared by granulated Kendall's Psi: no two models are"):
         ranking.compare("m", "n", "psi")
     alone = rank(random_search(), measures=["m", "n"], hyperparameters=["lr", "decay"], resamples=100)
     assert "given lr or decay, no order is left to predict: CMI is not conditional" in str(alone)

@@ -1,5 +1,3 @@
-"""The table of a pool on the disk: continued with the same settings, refused with others."""
-
 import json
 
 import numpy as np

@@ -20,12 +20,9 @@ def test_the_effective_degree_is_that_of_measure():
         found = effective_degree(model, (X, Y), normalized=normalized, seed=3, **ROUTE)
         measured = effdeg.measure(model, X, seed=3, output=output, **ROUTE)
         assert (found.value, found.stderr) == pytest.approx(measured.estimate(normalized=normalized), rel=1e-9)
-
-
-def test_the_effective_degree_at_a_layer():
-    model, batch = Tokens().double(), tokens()
-    found = effective_degree(model, batch, at="embed", **ROUTE)
-    assert found.value == pytest.approx(effdeg.measure(model, batch, at="embed", **ROUTE).value, rel=1e-9)
+    at_layer = {"model": Tokens().double(), "at": "embed", **ROUTE}
+    expected = effdeg.measure(inputs=tokens(), **at_layer).value
+    assert effective_degree(data=tokens(), **at_layer).value == pytest.approx(expected, rel=1e-9)
 
 
 class Waves(nn.Module):
@@ -87,8 +84,7 @@ def test_tokens_each_count_for_regions():
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
-    [(nn.Linear(6, 1), "always 1"), (nn.Sequential(mlp(), nn.Softmax(1)), "Let it return logits")],
+    ("model", "message"), [(nn.Linear(6, 1), "always 1"), (nn.Sequential(mlp(), nn.Softmax(1)), "Let it return logits")]
 )
 def test_one_number_has_no_classes_and_probabilities_are_no_logits(model, message):
     table = evaluate(model, X.float(), **ROUTE)

@@ -7,7 +7,6 @@ from effdeg.proxies._lanczos import MOST, largest_eigenvalue
 
 
 def spectrum(values, seed=0):
-    """A symmetric matrix with these eigenvalues."""
     size = len(values)
     basis = torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(seed)).double())[0]
     return basis * values @ basis.T, basis

@@ -1,5 +1,3 @@
-"""Margins in closed form."""
-
 import math
 
 import pytest

@@ -130,9 +130,7 @@ def test_which_weights_are_linear_maps():
 
 def test_parameter_norm_and_distance():
     first, second = mlp(seed=0), mlp(seed=1)
-    one, two = (
-        torch.cat([each.detach().flatten() for each in model.parameters()]).double() for model in (first, second)
-    )
+    one, two = (nn.utils.parameters_to_vector(model.parameters()).detach().double() for model in (first, second))
     assert parameter_norm(first).value == pytest.approx(float(one.norm()), rel=1e-7)
     for reference in (second, second.state_dict(), nn.DataParallel(second)):
         assert distance(first, reference).value == pytest.approx(float((one - two).norm()), rel=1e-7)

@@ -76,9 +76,8 @@ def test_a_convolutional_network_by_squared_matrices():
     x = squares(nn.AvgPool2d(2), (2, 4, 4)) @ x
     x = squares(lambda x: x.mean((2, 3)), (2, 2, 2)) @ x
     x = model.head.weight.square() @ x + model.head.bias.square()
-    assert path_norm(model, torch.randn(2, *shape)).value == pytest.approx(
-        math.sqrt(0.25 * float(x.detach().sum())), rel=1e-12
-    )
+    found = path_norm(model, torch.randn(2, *shape)).value
+    assert found == pytest.approx(math.sqrt(0.25 * float(x.detach().sum())), rel=1e-12)
 
 
 def test_what_has_no_path_norm_is_named():

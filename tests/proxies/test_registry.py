@@ -1,5 +1,3 @@
-"""Proxies by name: which there are, what they share, and what does not apply."""
-
 import json
 import math
 
@@ -164,9 +162,7 @@ def test_a_defect_is_not_skipped():
 def test_outputs_that_are_no_logits_leave_what_needs_none():
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 1)).double()
     table = proxies.evaluate(model, (X, X[:, :1]), nn.functional.mse_loss, **ROUTE)
-    assert {"effective_degree_normalized", "sharpness@0.05", "path_norm", "linear_regions", "hessian_trace"} <= set(
-        table
-    )
+    assert {"effective_degree_normalized", "sharpness@0.05", "path_norm", "linear_regions", "hessian_trace"} <= {*table}
     assert {"effective_degree", "decision_regions", "total_variation", "margin@10", "mixup_margin", "entropy"} <= set(
         table.skipped
     )

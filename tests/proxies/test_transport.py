@@ -8,7 +8,6 @@ from effdeg.proxies._transport import transport
 
 
 def transport_slowly(costs, shares):
-    """Return the mean cost of the cheapest transport, by a linear program."""
     examples, classes = costs.shape
     rows = np.kron(np.eye(examples), np.ones(classes))
     columns = np.kron(np.ones(examples), np.eye(classes))

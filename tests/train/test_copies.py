@@ -1,5 +1,3 @@
-"""Paths from examples to their changed copies, in training."""
-
 import copy
 
 import numpy as np
@@ -22,8 +20,6 @@ def turn(x):
 
 
 class Recorder:
-    """A change that remembers what it was given and returned."""
-
     def __init__(self, change):
         self.change, self.given, self.returned = change, [], []
 
@@ -77,9 +73,7 @@ def test_paths_lead_to_copies_and_both_ends_have_the_value_of_the_example(sampli
 @pytest.mark.parametrize("teacher", [None, mlp(seed=1).double()])
 def test_unlabeled_examples_have_copies_too_and_the_target_of_the_unchanged_example(teacher):
     model, penalty = mlp().double(), Penalty(partners=turn, anchor="labels", weights=(0, 0, 2, 3))
-    torch.manual_seed(7)
-    points = penalty.points(X, Y, unlabeled=U)
-    torch.manual_seed(7)
+    points = same_draw(penalty, X, Y, unlabeled=U)
     _, degree = penalty(model, X, Y, unlabeled=U, teacher=teacher)
     examples, target = torch.cat([X, U]), (teacher or model)(U).softmax(-1)
 

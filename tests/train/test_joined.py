@@ -1,5 +1,3 @@
-"""One forward for a batch and its points: paths at a layer, BatchNorm."""
-
 import copy
 
 import numpy as np
@@ -8,7 +6,7 @@ import torch
 from torch import nn
 
 from effdeg import Penalty
-from tests.batches import X, same_draw, tokens
+from tests.batches import X, same_draw, seeded, tokens
 from tests.models import Tokens, mlp, with_batchnorm
 from tests.oracles import reference
 from tests.properties import assert_same_gradients
@@ -34,11 +32,9 @@ def test_layers_of_wrapped_models_go_by_their_own_names():
     averaged = torch.optim.swa_utils.AveragedModel(model)
     for each in (model, wrapped, averaged, torch.compile(model, backend="eager")):
         for name in ("1", "module.1"):
-            torch.manual_seed(0)
-            outputs, degree = Penalty(at=name)(each, X)
+            outputs, degree = seeded(Penalty(at=name), each, X)
             torch.testing.assert_close(outputs, model(X))
-            torch.manual_seed(0)
-            assert degree == Penalty(at="1")(model, X)[1]
+            assert degree == seeded(Penalty(at="1"), model, X)[1]
 
 
 def test_joint_is_one_batch():

@@ -1,5 +1,3 @@
-"""The penalty of causal language models: which positions, labels and tokens count."""
-
 import pytest
 import torch
 
@@ -21,13 +19,8 @@ SHAPES = {
 def language_model(kind="Llama", **changes):
     # Far from linear, and without dropout.
     quiet = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0} if kind == "GPT2" else {}
-    config = getattr(transformers, f"{kind}Config")(**{
-        "vocab_size": VOCABULARY,
-        "initializer_range": 0.5,
-        **SHAPES[kind],
-        **quiet,
-        **changes,
-    })
+    shape = {"vocab_size": VOCABULARY, "initializer_range": 0.5, **SHAPES[kind], **quiet}
+    config = getattr(transformers, f"{kind}Config")(**{**shape, **changes})
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(config).double()
 
@@ -43,6 +36,15 @@ def sequences(side="right", examples=6, length=8):
     ids = torch.where(mask == 1, ids, 0)
     labels = torch.where((mask == 1) & (torch.arange(length) >= start + 2), ids, -100)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def word_tokenizer(words, **special):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    numbered = {word: number for number, word in enumerate(words)}
+    made = Tokenizer(models.WordLevel(numbered, unk_token=special["unk_token"]))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
 PAIRS = torch.tensor([[0, 1], [2, 3], [4, 5], [1, 4]])
@@ -87,9 +89,8 @@ def test_without_anchors_the_model_runs_at_all_nodes():
     penalty = Penalty(top=5, damping=1e-3)
     settings = penalty.settings
     object.__setattr__(settings, "draw_alpha", lambda pairs, device: alpha.to(device).expand(pairs, -1))
-    expected = penalty_of_sequences(
-        model, batch, PAIRS.tolist(), alpha.numpy(), anchor=None, top=5, degree=3, damping=1e-3
-    )
+    settings = {"anchor": None, "top": 5, "degree": 3, "damping": 1e-3}
+    expected = penalty_of_sequences(model, batch, PAIRS.tolist(), alpha.numpy(), **settings)
     assert penalty(model, batch)[1].item() == pytest.approx(expected, rel=1e-9)
 
 

@@ -1,5 +1,3 @@
-"""Plain loops: accumulation, half precision, checkpointing, compilation. Each trains for real."""
-
 import pytest
 import torch
 from torch import nn
@@ -8,6 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 import effdeg
 from effdeg import Penalty
+from tests.batches import seeded
 from tests.models import mlp
 
 X = torch.randn(16, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -98,11 +97,9 @@ def test_gradient_checkpointing_changes_nothing(reentrant, at):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize(
-    ("settings", "what"), [({"at": "block.0"}, "'block.0'"), ({"batchnorm": "frozen"}, "'block.1'")]
-)
+@pytest.mark.parametrize(("settings", "what"), [({"at": "block.0"}, "block.0"), ({"batchnorm": "frozen"}, "block.1")])
 def test_what_checkpointing_would_undo_is_refused(settings, what, reentrant):
-    with pytest.raises(ValueError, match=f"{what} runs inside torch.utils.checkpoint"):
+    with pytest.raises(ValueError, match=f"'{what}' runs inside torch.utils.checkpoint"):
         Penalty(**settings)(Checkpointed(reentrant), X)
 
 
@@ -130,11 +127,9 @@ def test_a_compiled_step_is_the_same_step(settings, labels, sizes, without_shape
 @pytest.mark.filterwarnings("ignore")
 def test_hooks_break_the_graph_and_nothing_else(without_shape_checks):
     """Without fullgraph=True they work."""
-    model, penalty, degrees = mlp().double(), Penalty(at="1"), []
-    for function in (penalty, torch.compile(lambda model, x: penalty(model, x), backend="eager")):
-        torch.manual_seed(0)
-        degrees.append(function(model, X)[1])
-    torch.testing.assert_close(*degrees)
+    model, penalty = mlp().double(), Penalty(at="1")
+    compiled = torch.compile(lambda model, x: penalty(model, x), backend="eager")
+    torch.testing.assert_close(*(seeded(function, model, X)[1] for function in (penalty, compiled)))
     torch.compiler.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(lambda x: penalty(model, x)[1], fullgraph=True, backend="eager")(X)
@@ -162,8 +157,7 @@ def test_half_precision_trains(dtype):
         with torch.autocast("cpu", dtype):
             logits, degree = penalty(model, X.float(), Y)
             loss = cross_entropy(logits, Y) + 0.1 * degree
-        assert logits.dtype == dtype
-        assert degree.dtype == torch.float32
+        assert (logits.dtype, degree.dtype) == (dtype, torch.float32)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.step(optimizer)

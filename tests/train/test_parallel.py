@@ -94,7 +94,6 @@ def train(kind, rank):
 
 
 def as_one_process(name):
-    """Train on the joined batch with the pairs that the processes drew."""
     make, settings = MODELS[name]
     model, penalty = make(), Penalty(**settings)
     parts = []

@@ -1,9 +1,7 @@
-"""What the penalty is: its value, its gradient, its labels."""
-
 import copy
-import itertools
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from torch.nn.functional import one_hot
 
 import effdeg
 from effdeg import Penalty
-from tests.batches import X, Y, same_draw
+from tests.batches import X, Y, same_draw, seeded
 from tests.models import mlp
 from tests.oracles import reference
 from tests.oracles.algorithm import nodes_of_path, penalty_of_batch
@@ -33,9 +31,7 @@ ALGORITHMS = {
     "sampling": ["cosine", "chebyshev", "uniform"],
     "normalized": [False, True],
 }
-PENALTIES = [
-    Penalty(pairs=9, **dict(zip(ALGORITHMS, each, strict=True))) for each in itertools.product(*ALGORITHMS.values())
-]
+PENALTIES = [Penalty(pairs=9, **dict(zip(ALGORITHMS, each, strict=True))) for each in product(*ALGORITHMS.values())]
 
 
 @pytest.mark.parametrize("penalty", [*PENALTIES, Penalty.precise()], ids=repr)
@@ -79,8 +75,7 @@ def test_components_that_cannot_exist_change_neither_value_nor_gradient(normaliz
     model, found = mlp(), []
     for components, output in ((3, "softmax"), (4, "softmax"), (4, lambda logits: logits.softmax(-1))):
         penalty = Penalty(nodes=6, components=components, output=output, normalized=normalized)
-        torch.manual_seed(0)
-        degree = penalty(model, X.float())[1]
+        degree = seeded(penalty, model, X.float())[1]
         found.append((degree, *torch.autograd.grad(degree, model.parameters())))
     assert all(map(torch.equal, found[0], found[1]))
     # That a function returns probabilities is not known: raw, the fourth component counts as zero.
@@ -92,9 +87,7 @@ DEGENERATE = {
     "a pair of the same example": lambda p, m: p.degree(
         m((points := p.points(X, Y, pairs=torch.zeros(3, 2, dtype=torch.int64))).append_to(X)), points
     ),
-    "constant outputs": lambda p, m: p(nn.Sequential(m, nn.Linear(4, 4).double().requires_grad_(True), Zero()), X, Y)[
-        1
-    ],
+    "constant outputs": lambda p, m: p(nn.Sequential(m, nn.Linear(4, 4).double(), Zero()), X, Y)[1],
     "a batch of one": lambda p, m: p(m, X[:1], Y[:1])[1],
     "all labels equal": lambda p, m: p(m, X, torch.zeros_like(Y))[1],
     "all examples equal": lambda p, m: p(m, X[:1].expand(12, -1), Y)[1],
@@ -119,13 +112,10 @@ def test_degenerate_batches_are_legal(case, anchor, settings):
 
 def test_soft_labels_and_class_ids_are_the_same_labels():
     model, penalty = mlp().double(), Penalty.efficient()
-    degrees = []
-    for labels in (Y, Y.to(torch.uint8), Y[:, None], one_hot(Y, 4), one_hot(Y, 4).double()):
-        torch.manual_seed(0)
-        degrees.append(penalty(model, X, labels)[1])
-    assert len({degree.item() for degree in degrees}) == 1
-    torch.manual_seed(0)
-    assert penalty(model, X, torch.full((12, 4), 0.25))[1] != degrees[0]
+    same = (Y, Y.to(torch.uint8), Y[:, None], one_hot(Y, 4), one_hot(Y, 4).double())
+    degrees = [seeded(penalty, model, X, labels)[1].item() for labels in (*same, torch.full((12, 4), 0.25))]
+    assert len(set(degrees[:-1])) == 1
+    assert degrees[-1] != degrees[0]
 
 
 def test_one_logit_and_targets_of_a_regression_are_anchors_too():
@@ -187,11 +177,9 @@ def test_maps_with_the_classes_in_the_second_dimension():
     images, ids = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.randint(4, (6, 8, 8))
     with pytest.raises(ValueError, match="may have their classes in another one"):
         Penalty()(model, images)
-    degrees = []
-    for output in (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1)):
-        torch.manual_seed(0)
-        degrees.append(Penalty(anchor="labels", output=output)(model, images, ids)[1])
-    torch.testing.assert_close(degrees[0], degrees[1])
+    outputs = (lambda r: r.softmax(1), lambda r: r.movedim(1, -1).softmax(-1))
+    penalties = [Penalty(anchor="labels", output=output) for output in outputs]
+    torch.testing.assert_close(*(seeded(penalty, model, images, ids)[1] for penalty in penalties))
 
 
 def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_last():
@@ -202,13 +190,11 @@ def test_signals_with_the_classes_first_are_not_taken_for_ones_with_the_classes_
     square = nn.Conv1d(3, 20, 3, padding=1).double()
     with pytest.raises(ValueError, match="Pass one-hot labels"):
         Penalty.efficient(output=lambda r: r.softmax(1))(square, signals, ids)
-    degrees = []
-    for labels in (ids, one_hot(ids, 5).movedim(-1, 1)):
-        torch.manual_seed(0)
-        degrees.append(Penalty.efficient(output=lambda r: r.softmax(1))(model, signals, labels)[1])
-    assert degrees[0] == degrees[1]
+    penalty = Penalty.efficient(output=lambda r: r.softmax(1))
+    labels = (ids, one_hot(ids, 5).movedim(-1, 1))
+    assert len({seeded(penalty, model, signals, each)[1].item() for each in labels}) == 1
     with pytest.raises(ValueError, match="do not match outputs"):
-        Penalty.efficient(output=lambda r: r.softmax(1))(model, signals, one_hot(ids, 5).double())
+        penalty(model, signals, one_hot(ids, 5).double())
 
 
 def test_a_missing_label_among_several_is_missing_too():
@@ -234,10 +220,8 @@ def test_a_tensor_with_as_many_rows_as_there_are_points_is_not_taken_for_the_out
 
     torch.manual_seed(0)
     model, x, y = Prototypes(), torch.randn(16, 6), torch.arange(16) % 4  # by default there are 16 points
-    torch.manual_seed(1)
-    found = Penalty(anchor="labels")(model, x, y)[1]
-    torch.manual_seed(1)
-    assert found == Penalty(anchor="labels")(model.linear, x, y)[1]
+    penalty = Penalty(anchor="labels")
+    assert seeded(penalty, model, x, y)[1] == seeded(penalty, model.linear, x, y)[1]
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])

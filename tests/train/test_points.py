@@ -1,5 +1,3 @@
-"""Points between the examples of a batch, in whatever form it comes."""
-
 from contextlib import nullcontext
 
 import pytest
@@ -9,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 from effdeg import Penalty
-from tests.batches import X, Y, same_draw
+from tests.batches import X, Y, seeded
 from tests.models import Counted, Pair, TwoInputs, mlp
 
 
@@ -31,26 +29,10 @@ def test_one_forward_runs_the_batch_and_no_more_points_than_it_must(settings, ro
     assert model.rows == rows
 
 
-def test_the_halves_are_the_whole():
-    model, penalty = mlp().double(), Penalty.efficient()
-    points = same_draw(penalty, X, Y)
-    _, expected = penalty(model, X, Y)
-    assert torch.equal(points.append_to(X), torch.cat([X, points.inputs]))
-    assert torch.equal(penalty.degree(model(points.append_to(X)), points), expected)
-    torch.testing.assert_close(penalty.degree(model(points.inputs), points), expected)
-    first, second = points.pairs[0]
-    alpha = points.alpha[0, 1]
-    torch.testing.assert_close(points.inputs[0], alpha * X[first] + (1 - alpha) * X[second])
-    assert torch.equal(points.interpolate(X), points.inputs)
-
-
 @pytest.mark.parametrize("settings", [{}, {"pairs": 3}, {"pairs": 1.0, "anchor": "labels"}])
 def test_pairs_can_be_drawn_for_ends_of_ones_own(settings):
     penalty = Penalty(**settings)
-    torch.manual_seed(3)
-    pairs = penalty.draw_pairs({"x": X})
-    torch.manual_seed(3)
-    assert torch.equal(pairs, penalty.points(X, Y).pairs)
+    assert torch.equal(seeded(penalty.draw_pairs, {"x": X}), seeded(penalty.points, X, Y).pairs)
     own = [Penalty(generator=torch.Generator().manual_seed(seed)).draw_pairs(X) for seed in (0, 0, 1)]
     assert torch.equal(own[0], own[1])
     assert not torch.equal(own[0], own[2])
@@ -58,17 +40,7 @@ def test_pairs_can_be_drawn_for_ends_of_ones_own(settings):
         Penalty(pairs=0.01).draw_pairs(X)
 
 
-def test_a_generator_of_its_own_leaves_the_global_one_alone():
-    model = mlp().double()
-    state = torch.get_rng_state()
-    degrees = [Penalty(generator=torch.Generator().manual_seed(seed))(model, X)[1].item() for seed in (0, 0, 1)]
-    assert degrees[0] == degrees[1] != degrees[2]
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 class Returning(nn.Module):
-    """Returns its outputs in some structure."""
-
     def __init__(self, wrap):
         super().__init__()
         self.model, self.wrap = mlp().double(), wrap
@@ -90,11 +62,9 @@ STRUCTURES = {
 def test_outputs_are_what_the_model_returns_for_the_batch(wrap):
     model = Returning(wrap)
     several = pytest.warns(UserWarning, match=r"left is used, not right; to choose another one, write output=lambda")
-    torch.manual_seed(0)
     with several if wrap is STRUCTURES["dataclass"] else nullcontext():
-        outputs, degree = Penalty()(model, X)
-    torch.manual_seed(0)
-    assert degree == Penalty()(model.model, X)[1]
+        outputs, degree = seeded(Penalty(), model, X)
+    assert degree == seeded(Penalty(), model.model, X)[1]
     expected = model(X)
     assert type(outputs) is type(expected)
     flat, flat_expected = ([leaf for _, leaf in effdeg._utils.tree.named_leaves(tree)] for tree in (outputs, expected))
@@ -116,8 +86,7 @@ def test_inputs_may_be_tuples_mappings_and_keywords():
         lambda p: p(model, Pair(left, right)),
         lambda p: p(lambda both: model(both[:, :3], both[:, 3:]), X),
     ):
-        torch.manual_seed(0)
-        outputs, degree = call(Penalty())
+        outputs, degree = seeded(call, Penalty())
         torch.testing.assert_close(outputs, model(left, right))
         degrees.append(degree)
     for degree in degrees[1:]:

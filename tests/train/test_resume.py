@@ -1,5 +1,3 @@
-"""A killed and resumed run ends in the same weights as one never killed."""
-
 import runpy
 import sys
 from pathlib import Path

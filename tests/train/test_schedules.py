@@ -25,14 +25,8 @@ def test_schedules():
 @pytest.mark.parametrize(
     ("weight", "kind"),
     [
-        (math.nan, ValueError),
-        (math.inf, ValueError),
-        (-1.0, ValueError),
-        ("7", TypeError),
-        (None, TypeError),
-        (True, TypeError),
-        (torch.tensor(7.0), TypeError),
-        (effdeg.SineRamp, TypeError),
+        *((weight, ValueError) for weight in (math.nan, math.inf, -1.0)),
+        *((weight, TypeError) for weight in ("7", None, True, torch.tensor(7.0), effdeg.SineRamp)),
     ],
 )
 def test_weights_that_are_none_are_refused(make, weight, kind):
@@ -43,9 +37,7 @@ def test_weights_that_are_none_are_refused(make, weight, kind):
     assert "Method.loss" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("steps", "kind"), [(-1, ValueError), (100 / 3, TypeError), (math.nan, TypeError), (True, TypeError)]
-)
+@pytest.mark.parametrize(("steps", "kind"), [(-1, ValueError), *((n, TypeError) for n in (100 / 3, math.nan, True))])
 def test_steps_that_are_no_count_are_refused(steps, kind):
     with pytest.raises(kind, match=r"steps=.* at least 0"):
         effdeg.SineRamp(1.0, steps=steps)

@@ -1,5 +1,3 @@
-"""``effdeg-lab campaign``: sweeps in order, within a budget."""
-
 import os
 import signal
 from pathlib import Path
@@ -20,7 +18,6 @@ LINES = f"""
 
 @pytest.fixture
 def start(run, monkeypatch):
-    """Start a campaign with these lines."""
     monkeypatch.setenv("PYTHONPATH", str(Path(toys.__file__).parent), prepend=os.pathsep)
 
     def start(lines, *options):

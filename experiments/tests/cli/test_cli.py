@@ -1,5 +1,3 @@
-"""``effdeg-lab`` as a user types it: list, show, run, sweep and status."""
-
 import json
 import os
 import re
@@ -45,7 +43,6 @@ KEY = replace(RECIPE, run=lambda settings, job: {}["no such key"])
 
 @pytest.fixture
 def own(tmp_path):
-    """A user's module, in the folder where the user stands."""
     (tmp_path / "own_lab.py").write_text(OWN)
     yield "own_lab:RECIPE"
     sys.modules.pop("own_lab", None)
@@ -53,7 +50,6 @@ def own(tmp_path):
 
 @pytest.fixture
 def toy_alone(monkeypatch):
-    """Let the toy be the only recipe."""
     monkeypatch.setattr("effdeg_lab.core.recipe.all_recipes", lambda: {"toy": RECIPE})
 
 

@@ -1,5 +1,3 @@
-"""How runs are doing: how far they are, when they will be done, and their learning curves."""
-
 import math
 import os
 import time
@@ -12,7 +10,6 @@ from effdeg_lab.cli._runs import describe_progress, describe_run, draw_curve, ge
 
 @pytest.fixture
 def job(folder):
-    """A run that has taken 20 of 100 steps in 8 seconds."""
     job = make_job(folder, recipe=NAME)
     job.start(steps=100)
     for step, score in ((10, 0.25), (20, 0.5)):

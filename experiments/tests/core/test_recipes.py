@@ -35,14 +35,8 @@ PAPER = {
 }
 # Settings of the paper's runs; of what it leaves open, those of the code that it names.
 ED = {"nodes": 4, "degree": 3, "pairs": 0.5, "anchor": "labels"}
-IMAGENET = ED | {
-    "epochs": 90,
-    "batch": 1024,
-    "optimizer": "adamw",
-    "weight": 3.0,
-    "components": 3,
-    "sampling": "cosine",
-}
+IMAGENET = ED | {"epochs": 90, "batch": 1024, "optimizer": "adamw"}
+IMAGENET |= {"weight": 3.0, "components": 3, "sampling": "cosine"}
 CLIP = ED | {"epochs": 10, "batch": 512, "lr": 3e-5, "weight": 2.0, "components": 3, "ramp": 0.0, "smoothing": 0.0}
 CLEANRL = {"lr": 5e-4, "discount": 0.999, "trace": 0.95, "rollout": 256, "epochs": 3, "minibatches": 8, "clip": 0.2}
 CLEANRL |= {"entropy": 0.01, "value": 0.5, "max_norm": 0.5, "pooling": "flatten"}
@@ -71,7 +65,6 @@ OWN = "from dataclasses import replace\nfrom toys import RECIPE\nRECIPE = replac
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A user's module, in the folder where the user stands."""
     (tmp_path / "own_recipes.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -192,10 +185,7 @@ def test_names_that_lead_nowhere(own, name, message):
         ({"search": ({"lr": 1.0},), "grid": {"lr": (0.5,)}}, "lr cannot be in the grid and in the search"),
         ({"methods": (Method("a", "A", {"wieght": 1.0}),)}, "'wieght' is not a setting. Did you mean 'weight'"),
         ({"methods": (Method("a", "A", tune={"wieght": (1.0,)}),)}, "'wieght' is not a setting"),
-        (
-            {"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))},
-            "it needs at least one, each with its own name",
-        ),
+        ({"methods": (Method("a", "A"), Method("a", "B", {"lr": 1.0}))}, "needs at least one, each with its own name"),
         ({"equal_time": "edd"}, "'edd' is not a method of toy. Did you mean 'ed'"),
     ],
 )

@@ -19,11 +19,7 @@ ED = METHODS.method("ed")
 def means(runs, changes=None):
     """Return the accuracy of the first method by scale, in the order of scales."""
     found = collect(METHODS, runs, changes)
-    return [
-        (each.epochs, each.scale["limit"], spread and spread.mean)
-        for each in found
-        for spread in [each.methods[0].spread()]
-    ]
+    return [(each.epochs, each.scale["limit"], (spread := each.methods[0].spread()) and spread.mean) for each in found]
 
 
 def test_nothing_was_run():
@@ -58,9 +54,7 @@ def test_a_method_averages_its_seeds():
 
 
 def test_results_are_of_one_scale():
-    runs = [
-        make_run(METHODS, name, 0.8 + epochs / 1000, epochs=epochs) for epochs in (10, 40) for name in ("plain", "ed")
-    ]
+    runs = [make_run(METHODS, name, 0.8 + many / 1000, epochs=many) for many in (10, 40) for name in ("plain", "ed")]
     runs += [make_run(METHODS, name, 0.7, epochs=10, limit=50) for name in ("plain", "ed")]
     runs.append(make_run(METHODS, "plain", 0.9, epochs=10, lr=0.5))
     assert means(runs) == [(40, None, pytest.approx(0.84)), (10, None, pytest.approx(0.81)), (10, 50, 0.7)]
@@ -118,14 +112,12 @@ def test_without_tuning_the_own_values_are_shown_else_those_with_most_seeds():
 def test_runs_that_did_not_end():
     runs = [make_run(METHODS, "plain", 0.8), make_run(METHODS, "plain", None, seed=1)]
     runs.append(make_run(METHODS, "mixup", 0.8, finished=False))
-    runs.append(
-        replace(make_run(METHODS, "sam", 0.8, finished=False), failure="Traceback\nRuntimeError: it diverged\n")
-    )
+    runs.append(replace(make_run(METHODS, "sam", 0.8, finished=False), failure="Traceback\nRuntimeError: diverged\n"))
     (results,) = collect(METHODS, runs)
     assert [each.state for each in results.methods] == ["run", "not finished", "failed", "not run"]
     assert results.failures == [
         "Baseline: 1 of 2 seeds; 1 failed: it has no test_accuracy, or that is not a number",
-        "SAM: 0 of 1 seeds; 1 failed: RuntimeError: it diverged",
+        "SAM: 0 of 1 seeds; 1 failed: RuntimeError: diverged",
     ]
     assert results.seeds == [0]  # the other one has no accuracy
 
@@ -314,9 +306,8 @@ def test_a_shorter_method_is_tuned_by_runs_of_its_own_length():
 
 def test_values_may_be_tuned_on_another_number_of_held_out_examples():
     def list_found(runs, **options):
-        return [
-            (each.held_out, each.changes["weight"]) for each in Selection(METHODS, runs).list_choices(ED, **options)
-        ]
+        choices = Selection(METHODS, runs).list_choices(ED, **options)
+        return [(each.held_out, each.changes["weight"]) for each in choices]
 
     fewer = tune((7.0, 0.70), (20.0, 0.75), held_out=50, epochs=100)
     assert list_found(fewer) == list_found(fewer, held_out=50) == [(50, 20.0)]

@@ -1,5 +1,3 @@
-"""Random search: within its ranges, spread as it says, and the same for everybody."""
-
 import math
 from dataclasses import replace
 
@@ -37,15 +35,8 @@ def test_points_are_the_same_for_everybody():
     assert draw(1, "log_uniform", 1e-4, 1.0) == [float(f"{1e-4 ** (1 - 0.8444218515250481):.3g}")]
     assert draw(3, "uniform", 0.0, 1.0) == draw(5, "uniform", 0.0, 1.0)[:3]
     first, *_, last = find_recipe("cifar10-random-pool").points()
-    assert first == {
-        "regularizer": "plain",
-        "alpha": 0.0,
-        "model": "resnet9-16",
-        "optimizer": "sgd",
-        "lr": 0.0739,
-        "weight_decay": 0.000101,
-        "batch": 256,
-    }
+    expected = {"regularizer": "plain", "alpha": 0.0, "model": "resnet9-16", "optimizer": "sgd", "lr": 0.0739}
+    assert first == {**expected, "weight_decay": 0.000101, "batch": 256}
     assert last["model"].startswith("resnet9-")
     first = find_recipe("cifar10-random-mlps").points()[0]
     assert (first["model"], first["optimizer"], first["lr"], first["batch"]) == ("mlp", "adamw", 0.000539, 128)

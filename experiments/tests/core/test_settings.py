@@ -1,5 +1,3 @@
-"""Settings as people change them, and what tells runs apart."""
-
 import re
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Literal

@@ -67,7 +67,6 @@ def list_ended(outcome, ending):
 
 
 def carry_out(folder, settings, method="plain"):
-    """Carry out a run alone in this process."""
     job = make_job(folder, settings, method)
     execute(RECIPE, job)
     return job

@@ -30,7 +30,6 @@ def write_archive(folder):
 
 
 def write_tables(folder, severity=2):
-    """Write two files for each corruption, as the tools of the hub do."""
     folder.mkdir(exist_ok=True)
     for kind, images in IMAGES.items():
         for part in (0, 1):

@@ -1,5 +1,3 @@
-"""Data sets in every layout: read back as they were written, and refused with an error that names the file."""
-
 import gzip
 import io
 import os
@@ -67,7 +65,6 @@ def sort(inputs, labels):
 
 
 def assert_holds(loaded, train, test):
-    """Compare all examples, in any order."""
     assert sort(loaded.train_inputs, loaded.train_labels) == sort(*train)
     assert sort(loaded.test_inputs, loaded.test_labels) == sort(*test)
     assert loaded.train_inputs.shape[1:] == loaded.test_inputs.shape[1:] == train[0].shape[1:]
@@ -177,11 +174,7 @@ ONES, LABELS = np.ones((4, 3)), [0, 1, 2, 3]
         ((ONES, LABELS), (ONES[:0], []), r"test inputs are float64 of the shape \(0, 3\)"),
         ((ONES, LABELS), (ONES * np.nan, LABELS), "features as finite floats"),
         ((ONES, LABELS), (np.eye(4), LABELS), r"test inputs of shape \(4, 4\) do not match training inputs \(4, 3\)"),
-        (
-            (ONES, np.eye(4)),
-            (ONES, LABELS),
-            r"labels float64 of the shape \(4, 4\); expected .* N labels, integers",
-        ),
+        ((ONES, np.eye(4)), (ONES, LABELS), r"labels float64 of the shape \(4, 4\); expected .* N labels, integers"),
         ((ONES, [2] * 4), (ONES, [2] * 4), "all training examples are of one class, 2"),
         ((ONES, LABELS), (ONES, [0, 1, 9, 2]), r"the test label 9 \(example 2\) is not in training"),
     ],
@@ -211,11 +204,7 @@ def test_images_that_do_not_fit_are_named(tmp_path, file, content, words):
 def test_names_and_folders_that_are_not_there(tmp_path, function):
     (tmp_path / "empty").mkdir()
     for name, folder, words in (
-        (
-            "cifar10",
-            None,
-            r"data='cifar10' needs the folder.*give --data DIR or set EFFDEG_DATA\.\ncifar10 is published",
-        ),
+        ("cifar10", None, r"'cifar10' needs the folder.*give --data DIR or set EFFDEG_DATA\.\ncifar10 is published"),
         ("cifar01", None, r"give --data DIR or set EFFDEG_DATA.*mean 'cifar10'.* a .npz file"),
         ("cifar01", tmp_path, "cifar01 does not exist. Did you mean 'cifar10'.*train/CLASS"),
         ("mnist", tmp_path / "absent", "absent should hold data='mnist' but is not a folder"),
@@ -300,9 +289,7 @@ def write_human_release(folder, labels, moved=False):
             written.writestr(name, part.replace(*names).replace(new, old) if moved else part)
 
 
-@pytest.mark.parametrize(
-    "write_all", [write_human_arrays, write_human_release, partial(write_human_release, moved=True)]
-)
+@pytest.mark.parametrize("write_all", [write_human_arrays, write_human_release, partial(write_human_release, moved=1)])
 def test_what_people_called_the_images_of_cifar10(tmp_path, write_all):
     write_pickles(tmp_path, *CIFAR)
     with pytest.raises(FileNotFoundError, match=r"cifar10n-worst was not found: expected .*CIFAR-10_human.pt, .*npz"):

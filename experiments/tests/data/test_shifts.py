@@ -1,5 +1,3 @@
-"""ImageNet, its shifts and PACS in small made-up folders, and the class lists behind them."""
-
 import numpy as np
 import pytest
 import torch
@@ -34,7 +32,6 @@ def write(folder, name, number, files=("a.png",), size=(4, 4)):
 
 
 def get_numbers(test_set):
-    """Return the class of ImageNet that each image shows, from its color."""
     found = torch.stack([test_set.images[index][:, 1, 1] for index in range(len(test_set))]).int()
     assert bool((found[:, 2] == 7).all())
     return (found[:, 0] + 256 * found[:, 1]).tolist()
@@ -186,7 +183,6 @@ def test_photos_are_split_and_the_other_domains_are_shifts(tmp_path):
 
 
 def write_cifar10(folder):
-    """Write CIFAR-10 of ten images, all of them black."""
     (folder / MADE_UP).touch()
     images = {f"{number}.png": paint(0, (32, 32)) for number in range(10)}
     for split in ("train", "test"):

@@ -8,14 +8,7 @@ import test_glue
 import test_imagenet
 import test_streaming
 import torch
-from engine_runs import (
-    assert_close,
-    break_off,
-    carry_out,
-    carry_out_stopped,
-    make_picture_examples,
-    small,
-)
+from engine_runs import assert_close, break_off, carry_out, carry_out_stopped, make_picture_examples, small
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -38,12 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of which torch's compiler has many on a GPU
 ]
 GPU = torch.device("cuda", 0)
-SETTINGS = {
-    "mixup": {"alpha": 0.2},
-    "jacobian": {"jacobian_share": 0.5},
-    "sam": {"rho": 0.05},
-    "asam": {"rho": 0.5},
-}
+SETTINGS = {"mixup": {"alpha": 0.2}, "jacobian": {"jacobian_share": 0.5}, "sam": {"rho": 0.05}, "asam": {"rho": 0.5}}
 
 
 def train_steps(

@@ -1,5 +1,3 @@
-"""Runs of the engine: what they find, how they are interrupted and resumed, and what a single step does."""
-
 import math
 import tempfile
 from dataclasses import replace
@@ -52,8 +50,7 @@ def test_a_run_learns_and_reports_what_it_found(tmp_path):
     assert done.summary["parameters"] == sum(each.numel() for each in done.weights.values())
     assert done.summary["effective_degree"]["value"] > 0
     assert all(entry["penalty"] > 0 for entry in done.metrics)
-    assert done.metrics[-1]["weight"] == 7.0
-    assert done.environment["data"] == DIGITS.fingerprint()
+    assert (done.metrics[-1]["weight"], done.environment["data"]) == (7.0, DIGITS.fingerprint())
     assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
 
 
@@ -304,8 +301,6 @@ STREAMED = test_streaming.small(augment="resized-crop", regularizer="plain", opt
 
 
 def train_as(rank, folder):
-    """Train as one of two processes."""
-
     def attempt(name, settings, **given):
         job = make_job(folder / name, settings, **given)
         try:

@@ -1,5 +1,3 @@
-"""Crops, cuts and simple halves of images, and penalties along paths to ends made of them."""
-
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -14,14 +12,7 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from effdeg import Penalty
 from effdeg_lab.engine import classify
-from effdeg_lab.engine.examples import (
-    DeviceExamples,
-    add_border,
-    crop_batch,
-    draw_cuts,
-    find_simple_half,
-    mix_cuts,
-)
+from effdeg_lab.engine.examples import DeviceExamples, add_border, crop_batch, draw_cuts, find_simple_half, mix_cuts
 from effdeg_lab.engine.regularizers import PenaltyToEnds
 from effdeg_lab.models import make_model
 
@@ -63,9 +54,7 @@ def test_cuts_are_straight_and_leave_a_quarter_at_least():
     part = cuts[:, 0]
     across, first = (part == part[:, :, :1]).all((1, 2)), part[:, 0, 0]
     assert bool((across | (part == part[:, :1]).all((1, 2))).all())
-    assert all(
-        int((each[:, 0] if down else each[0]).diff().sum()) == 1 for each, down in zip(part, across, strict=True)
-    )
+    assert all(int((cut[:, 0] if down else cut[0]).diff().sum()) == 1 for cut, down in zip(part, across, strict=True))
     torch.testing.assert_close(share, cuts.float().mean((1, 2, 3)))
     assert 0.25 <= share.min() < share.max() <= 0.75
     # Uniform between those: mean 1/2, standard deviation 1/2 / sqrt(12), up to the rounding to pixels.
@@ -108,8 +97,6 @@ def test_the_simple_half_is_found_wherever_it_is(turn, request):
 
 
 class Brightness(nn.Module):
-    """Predicts class 1 with the probability of the mean of some rows."""
-
     def __init__(self, rows=slice(None)):
         super().__init__()
         self.rows, self.seen = rows, []

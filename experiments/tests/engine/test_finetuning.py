@@ -1,5 +1,3 @@
-"""Runs that start from a pretrained network: its head, its images, and the weights between start and end."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -66,9 +64,8 @@ def test_the_probe_is_where_the_gradient_vanishes():
     features, labels = draw_features()
     weight, bias = fit_logistic(features.double(), labels, 3, decay=0.01)
     error = (features.double() @ weight.T + bias).softmax(1) - one_hot(labels, 3)
-    torch.testing.assert_close(
-        error.T @ features.double() / 90 + 0.01 * weight, torch.zeros(3, 5).double(), atol=1e-6, rtol=0
-    )
+    gradient = error.T @ features.double() / 90 + 0.01 * weight
+    torch.testing.assert_close(gradient, torch.zeros(3, 5).double(), atol=1e-6, rtol=0)
     torch.testing.assert_close(error.mean(0) + 0.01 * bias, torch.zeros(3).double(), atol=1e-6, rtol=0)
     # Strong convexity bounds the distance to the minimum: a hundred times the gradient, at most.
     again = fit_logistic(features, labels, 3, decay=0.01)
@@ -106,7 +103,6 @@ def test_the_head_is_fitted_to_images_as_they_are_evaluated():
 
 
 def count_right(weights, images, labels):
-    """Return the accuracy of weights on images, by hand."""
     x = (resize(images.float() / 255, 8) - 0.4) / 0.2
     hidden = torch.tanh(x.flatten(1) @ weights["encoder.1.weight"].T + weights["encoder.1.bias"])
     logits = hidden @ weights["head.weight"].T + weights["head.bias"]
@@ -162,10 +158,7 @@ def test_a_broken_off_run_ends_as_an_unbroken_one(tmp_path, pictures):
     ("changes", "message"),
     [
         ({"model": "deit-tiny", "start_from": "scratch"}, "model=deit-tiny is pretrained: set start_from=pretrained"),
-        (
-            {"model": "resnet9"},
-            "start_from=probe needs a pretrained network; model=resnet9 is not one: use deit-tin",
-        ),
+        ({"model": "resnet9"}, "start_from=probe needs a pretrained network; model=resnet9 is not one: use deit-tin"),
         ({"pixels": 0}, "pixels=0 is out of range"),
         ({"smoothing": 1.5}, "smoothing=1.5 is out of range"),
     ],

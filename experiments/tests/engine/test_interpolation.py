@@ -1,5 +1,3 @@
-"""Interpolated weights, curves that cover each other, and soups."""
-
 import math
 
 import pytest

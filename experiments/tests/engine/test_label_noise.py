@@ -97,9 +97,8 @@ def test_a_run_scores_its_labels_and_reports_the_best_epoch(tmp_path):
     scores = score_labels(lambda points: run_mlp(done.weights, points), inputs, given, seed=6)
     areas = {name: area_under_roc(score, given != true) for name, score in scores.items()}
     assert {name: summary["wrong_labels"][name] for name in SCORES} == pytest.approx(areas, abs=1e-3)
-    assert summary["wrong_labels"].keys() == SCORES | {f"mean_{name}" for name in SCORES - {"margin"}} | {
-        "area_under_margin"
-    }
+    means = {f"mean_{name}" for name in SCORES - {"margin"}}
+    assert summary["wrong_labels"].keys() == SCORES | means | {"area_under_margin"}
     assert summary["wrong_labels"] == done.metrics[-1]["wrong_labels"]
     assert summary["wrong_labels"]["area_under_margin"] > 0.8
     assert done.metrics[0]["wrong_labels"]["mean_loss"] == done.metrics[0]["wrong_labels"]["loss"]

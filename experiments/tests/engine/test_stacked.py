@@ -24,13 +24,9 @@ SEVERAL = [small(seed=seed, lr=rate, weight_decay=rate) for seed, rate in enumer
 
 
 class Normed(nn.Module):
-    """A network with running statistics."""
-
     def __init__(self, classes):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Flatten(), nn.LazyLinear(12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, classes)
-        )
+        self.layers = nn.Sequential(nn.Flatten(), nn.LazyLinear(9), nn.BatchNorm1d(9), nn.ReLU(), nn.Linear(9, classes))
         self.layers(torch.zeros(2, 144 if classes == 2 else 64))
 
     def forward(self, x):
@@ -38,14 +34,11 @@ class Normed(nn.Module):
 
 
 class Deciding(Normed):
-    """A network whose path depends on its inputs, which vmap does not allow."""
-
     def forward(self, x):
         return self.layers(x if x.mean() > -1e9 else -x)
 
 
 def carry_out_together(folder, several, **given):
-    """Carry out runs together as a sweep does, and return them."""
     jobs = [make_job(folder, settings, **given) for settings in several]
     with torch.random.fork_rng(devices=[]):
         try:
@@ -84,8 +77,6 @@ def assert_like(one, two, **tolerances):
 
 
 def make_tasks(several, examples):
-    """Make tasks in float64."""
-
     def batch(indices):
         x, y = examples.batch(indices)
         return x.double(), y

@@ -65,13 +65,7 @@ def read_all(stored):
     return [(stored.read(index), int(stored.labels[index])) for index in range(len(stored))]
 
 
-@pytest.mark.parametrize(
-    ("place", "write"),
-    [
-        ("ILSVRC/Data/CLS-LOC", write_folders),
-        ("", write_tables),
-    ],
-)
+@pytest.mark.parametrize(("place", "write"), [("ILSVRC/Data/CLS-LOC", write_folders), ("", write_tables)])
 def test_every_layout_gives_the_same_images_in_the_same_order(tmp_path, images, folder, monkeypatch, place, write):
     expected = load("imagenet", folder)
     other = tmp_path / "other" / place

@@ -15,21 +15,11 @@ from effdeg.functional import cosine_nodes, effective_degree, fit
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments import estimator
-from effdeg_lab.experiments.estimator import (
-    DEGREES,
-    EXACT_AT,
-    SCHEMES,
-    Estimation,
-    Subject,
-    make_kinks,
-    make_polynomial,
-    make_sine,
-)
 
 KNOWN = {
-    "polynomial": make_polynomial,
-    "sine": partial(make_sine, frequency=16.0),
-    "kinks": partial(make_kinks, units=3),
+    "polynomial": estimator.make_polynomial,
+    "sine": partial(estimator.make_sine, frequency=16.0),
+    "kinks": partial(estimator.make_kinks, units=3),
 }
 
 
@@ -39,9 +29,8 @@ def integrate(function, first, second, degree, points):
     weights = torch.cos(torch.arange(degree + 1)[:, None] * angles) * (2 / points)
     weights[0] /= 2
     alpha = (1 + torch.cos(angles)[:, None]) / 2
-    return torch.stack([
-        weights @ function(torch.lerp(two, one, alpha)) for one, two in zip(first, second, strict=True)
-    ])
+    paths = zip(first, second, strict=True)
+    return torch.stack([weights @ function(torch.lerp(two, one, alpha)) for one, two in paths])
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -61,11 +50,11 @@ RECIPE = find_recipe("estimator")
 CPU = torch.device("cpu")
 SMALL = {"paths": 24, "examples": 30, "draws": 3, "seed": 2}
 FUNCTIONS = {
-    "polynomial": Estimation(**SMALL),
-    "sine": Estimation(function="sine", frequency=16.0, **SMALL),
-    "kinks": Estimation(function="kinks", units=3, **SMALL),
+    "polynomial": estimator.Estimation(**SMALL),
+    "sine": estimator.Estimation(function="sine", frequency=16.0, **SMALL),
+    "kinks": estimator.Estimation(function="kinks", units=3, **SMALL),
 }
-SETTINGS = [(*scheme, degree) for scheme in SCHEMES for degree in DEGREES if degree < scheme[1]]
+SETTINGS = [(*scheme, degree) for scheme in estimator.SCHEMES for degree in estimator.DEGREES if degree < scheme[1]]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +71,7 @@ def test_every_setting_is_measured_once(kinks):
 
 @pytest.mark.parametrize("sampling", ["cosine", "chebyshev", "uniform"])
 def test_a_run_records_what_a_user_measures(kinks, sampling):
-    subject = Subject(FUNCTIONS["kinks"], CPU)
+    subject = estimator.Subject(FUNCTIONS["kinks"], CPU)
     options = {"paths": 24, "nodes": 15, "degree": 7, "sampling": sampling, "output": "identity", "seed": 2}
     measured = effdeg.measure(subject.evaluate, subject.inputs, **options)
     first, second = subject.inputs[measured.pairs].unbind(1)
@@ -103,7 +92,8 @@ def test_a_run_records_what_a_user_measures(kinks, sampling):
 
 
 def test_the_variation_within_paths_is_that_of_drawing_again():
-    subject = Subject(Estimation(function="sine", frequency=9.0, paths=40, examples=30, draws=60), CPU)
+    settings = estimator.Estimation(function="sine", frequency=9.0, paths=40, examples=30, draws=60)
+    subject = estimator.Subject(settings, CPU)
     pairs = effdeg.trace(subject.evaluate, subject.inputs, paths=40, nodes=4, seed=0).pairs
     first, second = subject.inputs[pairs].unbind(1)
     alpha = torch.stack([cosine_nodes(6, 40, generator=torch.Generator().manual_seed(seed)) for seed in range(60)])
@@ -141,7 +131,7 @@ def test_the_cheapest_setting_is_unbiased_in_both_ways():
 
 def make_run(method, *, bias=0.0, late=0.0, seed=0):
     """Make a run whose exact value is 1, and 2 from degree 20 on; and perhaps more beyond degree 99."""
-    exact = {degree: min(degree, 1) + (degree >= 20) + late * (degree > 99) for degree in EXACT_AT}
+    exact = {degree: min(degree, 1) + (degree >= 20) + late * (degree > 99) for degree in estimator.EXACT_AT}
     metrics = pd.DataFrame(SETTINGS, columns=["sampling", "nodes", "degree"])
     known, low = metrics["degree"].map(exact), metrics["degree"] < 7
     metrics = metrics.assign(value=known * (1 + bias), std=known, within=0.1, bias=bias, bias_stderr=0.001)

@@ -1,5 +1,3 @@
-"""Training with few labels, with a teacher, and with the loss on the points of paths."""
-
 import copy
 
 import pytest

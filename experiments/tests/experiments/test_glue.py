@@ -1,5 +1,3 @@
-"""GLUE: fine-tuning a tiny text classifier with every regularizer, the study on made-up runs, and the commands."""
-
 import shutil
 
 import pytest
@@ -17,19 +15,6 @@ from effdeg_lab.core.runs import CannotStackError
 from effdeg_lab.data.sentences import load_task
 from effdeg_lab.engine.loop import Loop
 from effdeg_lab.experiments import glue as training
-from effdeg_lab.experiments.glue import (
-    METRICS,
-    FineTuning,
-    TextPenalty,
-    Texts,
-    check_texts,
-    find_folder,
-    make_regularizer,
-    read_chosen,
-    train,
-    train_in_one_step,
-    train_in_turn,
-)
 from effdeg_lab.models.made_up import write_glue, write_text_model
 from effdeg_lab.models.text import TextClassifier, load_classifier
 
@@ -49,7 +34,7 @@ def make_data(folder):
 
 
 def small(**changes):
-    return FineTuning(**{**SMALL, **changes})
+    return training.FineTuning(**{**SMALL, **changes})
 
 
 @pytest.mark.parametrize(
@@ -67,7 +52,7 @@ def small(**changes):
     ],
 )
 def test_every_method_trains_and_is_scored(tmp_path, data, changes):
-    found = carry_out(tmp_path, small(**changes), run=train, data=data)
+    found = carry_out(tmp_path, small(**changes), run=training.train, data=data)
     epochs = 6 if changes.get("two_stages") else 3
     assert [entry["epoch"] for entry in found.metrics] == [*range(1, epochs + 1)]
     assert found.summary["score"] == found.summary["dev_accuracy"]
@@ -80,24 +65,15 @@ def test_every_method_trains_and_is_scored(tmp_path, data, changes):
     assert penalties == [bool(changes) and not (changes.get("two_stages") and epoch < 3) for epoch in range(epochs)]
 
 
-def test_a_run_resumes_where_it_was(tmp_path, data):
-    settings = small(regularizer="ed")
-    whole = carry_out(tmp_path / "whole", settings, run=train, data=data)
-    with break_off(step=10):
-        carry_out(tmp_path / "broken", settings, run=train, data=data)
-    again = carry_out(tmp_path / "broken", settings, run=train, data=data)
-    assert again.summary == whole.summary
-
-
 def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
     seeds = [small(regularizer="ed", seed=seed) for seed in range(3)]
-    alone = [carry_out(tmp_path / "alone", settings, run=train, data=data) for settings in seeds]
+    alone = [carry_out(tmp_path / "alone", settings, run=training.train, data=data) for settings in seeds]
     with break_off(step=10):
-        carry_out(tmp_path / "turns", seeds[2], run=train, data=data)
+        carry_out(tmp_path / "turns", seeds[2], run=training.train, data=data)
     jobs = [make_job(tmp_path / "turns", settings, data=data) for settings in seeds]
     jobs[1].log = None  # it fails at its first evaluation
     assert len({settings.stack_key() for settings in seeds}) == 1
-    train_in_turn(jobs)
+    training.train_in_turn(jobs)
     found = [job.read() for job in jobs]
     assert "not callable" in found[1].failure
     for number in (0, 2):
@@ -123,9 +99,9 @@ def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **change
         monkeypatch.setattr(training, "load_classifier", load_without_dropout)
     seeds = [small(**changes, seed=seed, epochs=2, batch=20, lr=1e-3) for seed in range(3)]
     jobs = [make_job(folder / "stack", settings, device=device, data=data) for settings in seeds]
-    train_in_one_step(jobs)
+    training.train_in_one_step(jobs)
     for job, settings in zip(jobs, seeds, strict=True):
-        found, alone = job.read(), carry_out(folder / "alone", settings, run=train, device=device, data=data)
+        found, alone = job.read(), carry_out(folder / "alone", settings, run=training.train, device=device, data=data)
         assert found.environment["together"] == 3
         assert [entry["epoch"] for entry in found.metrics] == [entry["epoch"] for entry in alone.metrics]
         # The kernels of a GPU round in another order.
@@ -137,7 +113,7 @@ def assert_stacked_as_alone(folder, data, monkeypatch, *, device="cpu", **change
 def test_a_stack_cannot_leave_out_parameters_from_decay(tmp_path, data):
     jobs = [make_job(tmp_path, small(weight_decay=0.1, seed=seed), data=data) for seed in range(2)]
     with pytest.raises(CannotStackError) as raised:
-        train_in_one_step(jobs)
+        training.train_in_one_step(jobs)
     assert "only some parameters decay" in str(raised.value.__cause__)
 
 
@@ -151,7 +127,7 @@ def load_without_dropout(*given, **options):
 
 def make_parts(data, **changes):
     settings = small(**changes)
-    texts = Texts(settings, find_folder("tiny", data), data, torch.device("cpu"))
+    texts = training.Texts(settings, training.find_folder("tiny", data), data, torch.device("cpu"))
     torch.manual_seed(0)
     return settings, texts, load_classifier(data / "tiny", classes=2)
 
@@ -189,7 +165,7 @@ def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypa
 
     monkeypatch.setattr(Loop, "_train_step", draw_by_step)
     monkeypatch.setattr(training, "load_classifier", load_without_dropout)
-    found = carry_out(tmp_path / "lab", settings, run=train, data=data)
+    found = carry_out(tmp_path / "lab", settings, run=training.train, data=data)
 
     task, tokenizer = load_task("rte", data), transformers.AutoTokenizer.from_pretrained(data / "tiny")
     parts = []
@@ -200,24 +176,13 @@ def test_a_run_is_that_of_a_trainer_on_the_same_batches(tmp_path, data, monkeypa
     torch.manual_seed(settings.seed)
     options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
     model = transformers.AutoModelForSequenceClassification.from_pretrained(data / "tiny", **options)
-    arguments = transformers.TrainingArguments(
-        tmp_path,
-        learning_rate=settings.lr,
-        weight_decay=settings.weight_decay,
-        per_device_train_batch_size=8,
-        num_train_epochs=1,
-        logging_steps=7,
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        save_strategy="no",
-        dataloader_pin_memory=False,
-    )
+    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_steps": 7}
+    sizes = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "dataloader_pin_memory": False}
+    rates = {"learning_rate": settings.lr, "weight_decay": settings.weight_decay}
+    arguments = transformers.TrainingArguments(tmp_path, **rates, **sizes, **quiet)
     given = {"train_dataset": [parts[0][index] for index in batches], "eval_dataset": parts[1]}
-    collate = transformers.DataCollatorWithPadding(tokenizer)
-    trainer = InOrder(
-        model, arguments, **given, data_collator=collate, penalty=Penalty.efficient(), weight=settings.weight
-    )
+    given |= {"data_collator": transformers.DataCollatorWithPadding(tokenizer), "weight": settings.weight}
+    trainer = InOrder(model, arguments, **given, penalty=Penalty.efficient())
     trainer.train()
     penalties = [entry["effective_degree_penalty"] for entry in trainer.state.log_history if "loss" in entry]
     assert penalties == pytest.approx([entry["penalty"] for entry in found.metrics], rel=1e-4)
@@ -229,8 +194,8 @@ def test_masks_of_both_and_similar_lengths():
     mask = torch.arange(10)[None, :] < torch.tensor([[3], [9], [5], [10]])
     hidden, labels = torch.randn(4, 10, 6), torch.tensor([0, 1, 0, 1])
     settings = small(regularizer="ed", masks="both", similar_lengths=True, pairs=0.75)
-    penalty = make_regularizer(settings, classes=2).penalty
-    assert isinstance(penalty, TextPenalty)
+    penalty = training.make_regularizer(settings, classes=2).penalty
+    assert isinstance(penalty, training.TextPenalty)
     seen = []
 
     def run(hidden, mask):
@@ -264,14 +229,13 @@ def test_metrics_are_those_of_the_table_of_errors():
     torch.manual_seed(0)
     predicted, truth = torch.randint(0, 2, (2, 50))
     tp, fp, fn, tn = (int(((predicted == one) & (truth == two)).sum()) for one, two in ((1, 1), (1, 0), (0, 1), (0, 0)))
-    assert METRICS["accuracy"](predicted, truth) == pytest.approx((tp + tn) / 50)
-    assert METRICS["f1"](predicted, truth) == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    assert training.METRICS["accuracy"](predicted, truth) == pytest.approx((tp + tn) / 50)
+    assert training.METRICS["f1"](predicted, truth) == pytest.approx(2 * tp / (2 * tp + fp + fn))
     product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-    assert METRICS["matthews"](predicted, truth) == pytest.approx((tp * tn - fp * fn) / product**0.5)
-    assert METRICS["matthews"](torch.ones(50, dtype=torch.int64), truth) == 0.0
+    assert training.METRICS["matthews"](predicted, truth) == pytest.approx((tp * tn - fp * fn) / product**0.5)
+    assert training.METRICS["matthews"](torch.ones(50, dtype=torch.int64), truth) == 0.0
 
 
-TINY = [each for key in ("model=tiny", "epochs=1", "batch=8", "compile=false") for each in ("--set", key)]
 RECIPE = find_recipe("glue-rte")
 
 
@@ -279,17 +243,12 @@ def make_run(method, score, *, seed=0, recipe=RECIPE, step=2.0, halves=((0.5, 0.
     """Make a run; ``halves`` are the scores to choose by and to report, in percent of one, after each epoch."""
     summary = {"score": score, "test_accuracy": score, "score_to_report": halves[-1][1], "dev_majority": 0.5}
     summary |= {"milliseconds_per_step": step, "seconds": 100 * step}
-    metrics = [
-        {"score_to_choose": choose, "score_to_report": report, "score": (choose + report) / 2}
-        for choose, report in halves
-    ]
+    metrics = [{"score_to_choose": one, "score_to_report": two, "score": (one + two) / 2} for one, two in halves]
     return invent_run(recipe, method, summary, metrics, seed=seed, **changes)
 
 
 def make_runs(scores, **given):
-    return [
-        make_run(name, score, seed=seed, **given) for name, each in scores.items() for seed, score in enumerate(each)
-    ]
+    return [make_run(name, score, seed=seed, **given) for name in scores for seed, score in enumerate(scores[name])]
 
 
 def test_scores_with_their_spread_the_best_failures_differences_and_costs():
@@ -327,8 +286,8 @@ def test_stacked_runs_have_scores_but_no_times_and_count_as_the_same_machine():
 
 def test_the_epoch_is_chosen_on_one_half_and_scored_on_the_other():
     halves = ((0.6, 0.1), (0.7, 0.62), (0.7, 0.9), (0.5, 0.58))
-    assert read_chosen(make_run("plain", 0.5, halves=halves, epochs=4)) == 0.62  # the first of the best
-    assert read_chosen(make_run("mixup-later", 0.5, halves=halves, epochs=2)) == 0.9  # of the second stage
+    assert training.read_chosen(make_run("plain", 0.5, halves=halves, epochs=4)) == 0.62  # the first of the best
+    assert training.read_chosen(make_run("mixup-later", 0.5, halves=halves, epochs=2)) == 0.9  # of the second stage
     runs = [make_run("plain", 0.5, seed=seed, halves=halves) for seed in (0, 1)]
     runs += [make_run("ed", 0.5, seed=seed, halves=((0.5, 0.6 + 0.02 * seed),)) for seed in (0, 1)]
     _, table = RECIPE.study.tables(collect(RECIPE, runs)[0])
@@ -400,4 +359,4 @@ def remove_pad_token(data):
 def test_mistakes_are_reported_before_any_run(tmp_path, change, settings, message):
     change(make_data(tmp_path))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        check_texts([small(**settings)], tmp_path)
+        training.check_texts([small(**settings)], tmp_path)

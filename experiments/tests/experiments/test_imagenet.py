@@ -1,5 +1,3 @@
-"""ViT-S on ImageNet and Tiny-ImageNet: the recipes for a few steps, on small images of 10 classes."""
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

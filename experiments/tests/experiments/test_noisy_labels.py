@@ -1,5 +1,3 @@
-"""Training with wrong labels, on runs that are made up."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -46,8 +44,7 @@ def get_results(runs):
 
 
 @pytest.mark.parametrize(
-    ("leads", "word"),
-    [((0.03, 0.04), "holds"), ((0.03, -0.02), "does not hold"), ((0.03, 0.011), "not decided")],
+    ("leads", "word"), [((0.03, 0.04), "holds"), ((0.03, -0.02), "does not hold"), ((0.03, 0.011), "not decided")]
 )
 def test_ed_must_lead_on_every_label_set(leads, word):
     verdict = RECIPE.study.claim(get_results(make_runs(leads)))
@@ -106,9 +103,8 @@ def test_the_figure_shows_the_fall_after_the_best_epoch():
     (figure,) = RECIPE.study.figures(get_results([fall(run) for run in make_runs((0.1, 0.1))]))
     assert figure.caption.endswith("wrong labels. Thin lines are single seeds.")
     one, two = figure.draw("dark").axes
-    assert [axes.get_title("left") for axes in (one, two)] == [
-        f"test accuracy, %: {name}" for name in (AGGREGATE, WORST)
-    ]
+    titles = [f"test accuracy, %: {name}" for name in (AGGREGATE, WORST)]
+    assert [axes.get_title("left") for axes in (one, two)] == titles
     color = styles_of(RECIPE, "dark")["ed"].color
     (line,) = [line for line in two.lines if line.get_color() == color and line.get_linewidth() > 1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 85], [10, 80], [15, 75], [20, 70]])

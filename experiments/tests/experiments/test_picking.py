@@ -22,17 +22,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.observation import decode, encode, make_copies, observe
 from effdeg_lab.experiments.picking import study as picking
 from effdeg_lab.experiments.picking.foreign import Foreign, check_foreign
-from effdeg_lab.experiments.picking.study import (
-    PICK,
-    Picking,
-    Pool,
-    expect_best_of,
-    list_all_gains,
-    measure_gains,
-    measure_tau,
-    read_pools,
-    score_subsets,
-)
 from effdeg_lab.models import make_model
 from effdeg_lab.models.made_up import make_up
 
@@ -48,7 +37,7 @@ def make_pool(accuracy, measures=None, examples=400, seed=0, **columns):
     known = {"configuration": names, **dict.fromkeys(("architecture", "network", "recipe"), np.array(["x"] * count))}
     known |= {name: np.array(values) for name, values in columns.items()}
     given = {name: np.array(values, float) for name, values in (measures or {}).items()}
-    return Pool("toy", np.array(accuracy), predicted, changed, correct, given, np.ones(count, bool), known)
+    return picking.Pool("toy", np.array(accuracy), predicted, changed, correct, given, np.ones(count, bool), known)
 
 
 def test_the_expected_best_of_a_few_is_that_over_all_choices():
@@ -58,15 +47,15 @@ def test_the_expected_best_of_a_few_is_that_over_all_choices():
     for choice in map(list, combinations(range(9), 4)):
         tied = [each for each in choice if scores[each] == scores[choice].min()]
         found.append(accuracy[tied].mean())
-    assert expect_best_of(scores, accuracy, 4) == pytest.approx(np.mean(found))
-    assert expect_best_of(np.zeros(9), accuracy, 4) == pytest.approx(accuracy.mean())
+    assert picking.expect_best_of(scores, accuracy, 4) == pytest.approx(np.mean(found))
+    assert picking.expect_best_of(np.zeros(9), accuracy, 4) == pytest.approx(accuracy.mean())
 
 
 def test_a_measure_equal_to_the_error_gains_everything_and_a_constant_nothing():
     accuracy = np.linspace(0.3, 0.8, 40)
     measures = {"error": 1 - accuracy, "wrong": accuracy, "constant": np.ones(40)}
     measures["random"] = np.random.default_rng(1).random(40)
-    gains = measure_gains(make_pool(accuracy, measures))
+    gains = picking.measure_gains(make_pool(accuracy, measures))
     assert gains.rules["error"].share == pytest.approx(100)
     assert gains.rules["error"].regret == pytest.approx(0)
     assert gains.rules["constant"].share == pytest.approx(0, abs=1e-6)
@@ -74,7 +63,7 @@ def test_a_measure_equal_to_the_error_gains_everything_and_a_constant_nothing():
     assert abs(gains.rules["random"].share) < 40
     low, high = gains.rules["random"].share_interval
     assert low < gains.rules["random"].share < high
-    assert gains.rules[PICK].share > 95
+    assert gains.rules[picking.PICK].share > 95
     assert gains.rules["10 labels"].share < gains.rules["50 labels"].share < gains.rules["200 labels"].share
     assert gains.rules["10 labels + pick"].share > gains.rules["10 labels"].share
     assert gains.chance == pytest.approx(0.55)
@@ -92,11 +81,11 @@ def test_the_pick_among_five_is_that_of_the_library(monkeypatch):
     for choice in combinations(range(6), 5):
         chosen = choose({}, {str(place): every[place] for place in choice}, None, options, [])
         expected.append(accuracy[int(chosen.best)])
-    assert measure_gains(pool).rules[PICK].accuracy == pytest.approx(np.mean(expected))
+    assert picking.measure_gains(pool).rules[picking.PICK].accuracy == pytest.approx(np.mean(expected))
     seen = {str(place): every[place] for place in range(5)}
     given = []
     monkeypatch.setattr(picking, "find_variance", lambda wrong: given.append(wrong) or find_variance(wrong))
-    scores = score_subsets(pool, np.arange(5)[None])[PICK][0]
+    scores = picking.score_subsets(pool, np.arange(5)[None])[picking.PICK][0]
     assert {each.shape[2] for each in given} == {5}  # networks come last
     assert scores == pytest.approx([choose({}, seen, None, options, []).scores[name] for name in seen])
     # Where a prediction is right it is taken for the label: these are the first examples that some network has right.
@@ -113,10 +102,10 @@ def test_within_groups_only_networks_of_one_group_are_compared():
     accuracy = np.linspace(0.3, 0.5, 20) + 0.3 * (groups == "b")
     measure = 1 - accuracy + 1.0 * (groups == "b")
     pool = make_pool(accuracy, {"measure": measure}, network=groups)
-    assert measure_gains(pool, "network").rules["measure"].share == pytest.approx(100)
-    assert measure_gains(pool).rules["measure"].share < 0
-    assert measure_tau(pool, "measure", "network") == pytest.approx(1)
-    assert measure_tau(pool, "measure") < 0.2
+    assert picking.measure_gains(pool, "network").rules["measure"].share == pytest.approx(100)
+    assert picking.measure_gains(pool).rules["measure"].share < 0
+    assert picking.measure_tau(pool, "measure", "network") == pytest.approx(1)
+    assert picking.measure_tau(pool, "measure") < 0.2
 
 
 def test_predictions_are_kept_in_a_few_bytes_and_read_again():
@@ -193,7 +182,7 @@ RECIPE = Recipe(
     cost="",
     settings=Training(data="cifar10"),
     run=lambda settings, job: None,
-    study=Picking(),
+    study=picking.Picking(),
     methods=(Method("random", ""),),
     seeds=(0, 1),
     grid={"model": ("resnet9-8", "resnet9-16", "vit-128x2-4", "vit-128x2-8"), "lr": (1e-4, 3e-4, 1e-3, 3e-3)},
@@ -229,11 +218,11 @@ def test_records_become_pools_tables_and_a_figure(monkeypatch):
             summary = {"train_accuracy": train, "observed": observed}
             runs.append(make_run(RECIPE, "random", accuracy[-1], summary=summary, seed=seed, **point))
     (results,) = collect(RECIPE, runs)
-    pools = read_pools(results)
+    pools = picking.read_pools(results)
     names = ["toy", "toy, ResNet-9", "toy, ViT"]
     assert [pool.name for pool in pools] == [*names, *(name.replace("toy", "toy corrupted") for name in names)]
     assert pools[0].accuracy.tolist() == pytest.approx([run.value("test_accuracy") for run in results.methods[0].runs])
-    gains = {each.title: each for each in list_all_gains(pools, fitted=True)}
+    gains = {each.title: each for each in picking.list_all_gains(pools, fitted=True)}
     assert len(gains["toy"].pool) == 28
     for name in ("confidence", "effective_degree@3"):
         assert gains["toy"].rules[name].share == pytest.approx(100)

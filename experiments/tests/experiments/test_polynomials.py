@@ -1,5 +1,3 @@
-"""Networks that are polynomials: exact values of their maps, training, small runs, and the study of made-up runs."""
-
 from functools import partial
 
 import pytest
@@ -11,14 +9,7 @@ import effdeg
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments import polynomials
-from effdeg_lab.experiments.polynomials import (
-    COLUMNS,
-    DEGREES,
-    PolynomialFit,
-    PolynomialNetwork,
-    compute_map,
-    run_fit,
-)
+from effdeg_lab.experiments.polynomials import COLUMNS, DEGREES, PolynomialFit, PolynomialNetwork, compute_map, run_fit
 
 RECIPE = find_recipe("pnn")
 

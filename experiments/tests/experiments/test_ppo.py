@@ -15,15 +15,9 @@ from effdeg_lab.experiments.procgen.ppo import PPO, Batch, Learner, compute_loss
 from effdeg_lab.models.impala import Agent
 
 SMALL = {
-    "games": 8,
-    "rollout": 8,
-    "minibatches": 2,
-    "epochs": 2,
-    "steps": 256,
-    "pairs": 16,
-    "episodes": 16,
+    "games": 8, "rollout": 8, "minibatches": 2, "epochs": 2, "steps": 256, "pairs": 16, "episodes": 16,
     "backend": "toy",
-}
+}  # fmt: skip
 
 
 def small(**changes):
@@ -31,7 +25,6 @@ def small(**changes):
 
 
 def carry_out(folder, settings, **given):
-    """Carry out a run; return its job, its log and its summary, without times."""
     job = make_job(folder, settings, **given)
     with torch.random.fork_rng():
         try:
@@ -140,9 +133,7 @@ def test_every_game_plays_the_same_number_of_episodes():
     """The mean over the first episodes to end would be that of short ones."""
     halves = open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))
     returns, frames = play_episodes(act_at_random, halves, 20)
-    assert returns.shape == (24,)
-    assert frames.dtype == np.uint8
-    assert frames.ndim == 5
+    assert (returns.shape, frames.dtype, frames.ndim) == ((24,), np.uint8, 5)
     slow = open_halves("starpilot", TRAINING, count=8, backend="toy", seeds=(0,))
     expected = []
     for half in slow:
@@ -155,10 +146,7 @@ def test_every_game_plays_the_same_number_of_episodes():
     assert returns.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}],
-)
+@pytest.mark.parametrize("changes", [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}])
 def test_every_method_runs_and_is_recorded(tmp_path, changes):
     job, metrics, summary = carry_out(tmp_path, small(**changes, pooling="average"))
     assert [entry["step"] for entry in metrics] == [128, 256]

@@ -1,5 +1,3 @@
-"""Where ED is ahead of its relatives, on runs that are made up."""
-
 import pytest
 from scipy.stats import t
 from toy_results import BASE, ED, Toy, make_run
@@ -113,9 +111,7 @@ def test_leads_are_drawn_as_the_map_has_them():
         dots = [line for line in axes.lines if line.get_marker() == "o"]
         return [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
 
-    assert (
-        read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2
-    )  # of the accuracies nothing is known
+    assert read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2  # of accuracies nothing is known
     assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
 
 

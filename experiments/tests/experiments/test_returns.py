@@ -22,19 +22,14 @@ def make_run(method, value, *, seed=0, recipe=STARPILOT, speed=40_000.0, shared=
     """Make a run that rises to a return on unseen levels, and to twice that return on training levels."""
     steps = recipe.resolve(recipe.method(method), changes).steps
     shares = np.arange(1, points + 1) / points
-    metrics = [
-        {"step": round(share * steps), "test_return": share * value, "train_return": 2 * share * value}
-        for share in shares
-    ]
+    metrics = [{"step": round(at * steps), "test_return": at * value, "train_return": 2 * at * value} for at in shares]
     summary = {"test_return": value, "train_return": 2 * value, "gap": value, "test_return_error": 0.07 + 0.01 * seed}
     summary["steps_per_second"] = speed
     return invent_run(recipe, method, summary, metrics, {"shared": shared}, seed=seed, **changes)
 
 
 def make_runs(values, **given):
-    return [
-        make_run(name, value, seed=seed, **given) for name, each in values.items() for seed, value in enumerate(each)
-    ]
+    return [make_run(name, value, seed=seed, **given) for name in values for seed, value in enumerate(values[name])]
 
 
 def read_rows(results):
@@ -66,10 +61,7 @@ def test_returns_with_standard_errors_paired_differences_and_speeds():
 
 @pytest.mark.parametrize(
     ("name", "steps", "unseen", "training"),
-    [
-        ("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"),
-        ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81"),
-    ],
+    [("starpilot", 25_000_000, "3.47 ± 0.09", "6.40 ± 0.14"), ("fruitbot", 100_000_000, "1.50 ± 0.75", "8.57 ± 0.81")],
 )
 def test_published_returns_after_as_many_steps_stand_below(name, steps, unseen, training):
     recipe = find_recipe(f"procgen-{name}")
@@ -82,8 +74,7 @@ def test_published_returns_after_as_many_steps_stand_below(name, steps, unseen, 
 
 
 @pytest.mark.parametrize(
-    ("ed", "word"),
-    [([3.6, 3.8, 4.2], "holds"), ([3.1, 3.1, 3.9], "not decided"), ([2.6, 2.8, 3.2], "does not hold")],
+    ("ed", "word"), [([3.6, 3.8, 4.2], "holds"), ([3.1, 3.1, 3.9], "not decided"), ([2.6, 2.8, 3.2], "does not hold")]
 )
 def test_ed_must_be_ahead_on_unseen_levels(ed, word):
     runs = make_runs({"plain": PLAIN, "ed": ed, "mixreg": [9.0, 9.1, 9.2]})
@@ -98,10 +89,8 @@ def test_ed_must_be_ahead_on_unseen_levels(ed, word):
 @pytest.mark.parametrize(("points", "reach"), [(2, 0), (19, 0), (20, 1), (50, 2), (100, 5)])
 def test_curves_are_averaged_over_a_tenth_of_training(points, reach):
     curves = np.random.default_rng(0).normal(size=(3, points))
-    expected = [
-        [statistics.fmean(curve[max(0, at - reach) : at + reach + 1]) for at in range(points)] for curve in curves
-    ]
-    assert smoothen(curves) == pytest.approx(np.array(expected))
+    means = [[statistics.fmean(curve[max(0, at - reach) : at + reach + 1]) for at in range(points)] for curve in curves]
+    assert smoothen(curves) == pytest.approx(np.array(means))
 
 
 def list_curves(axes):

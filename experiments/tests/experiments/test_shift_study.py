@@ -1,5 +1,3 @@
-"""Fine-tuning under shifts: the recipes, the study on made-up runs, soups, and the commands on small networks."""
-
 import json
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""How well coarse settings track the precise one, on runs that are made up."""
-
 import random
 
 import pytest

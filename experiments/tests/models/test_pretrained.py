@@ -23,14 +23,12 @@ REAL = Path(os.environ.get("EFFDEG_DATA", "")) / "deit-tiny" / "deit_tiny_patch1
 
 @pytest.fixture(scope="module")
 def deit(tmp_path_factory):
-    """A file with timm's names, of random weights."""
     file = tmp_path_factory.mktemp("deit") / "deit_tiny_patch16_224.safetensors"
     write_deit(file)
     return file
 
 
 def run_deit(stored, images):
-    """Compute DeiT-Tiny's logits, one head at a time."""
     w = {name: tensor.double() for name, tensor in stored.items()}
 
     def normalize(x, name):
@@ -55,7 +53,6 @@ def run_deit(stored, images):
 
 
 def resize_positions(position, side):
-    """Resize the embeddings of positions with Pillow, one feature at a time."""
     grids = position[0, 1:].T.reshape(-1, 14, 14).numpy()
     resized = [np.asarray(Image.fromarray(grid).resize((side, side), Image.Resampling.BICUBIC)) for grid in grids]
     patches = torch.from_numpy(np.stack(resized)).flatten(1).T
@@ -94,7 +91,6 @@ def test_bad_weights_of_deit_are_named(deit, tmp_path):
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A folder with a tiny random CLIP."""
     pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("clip")
     write_clip(folder)
@@ -200,9 +196,7 @@ def test_pretrained_networks_are_made_by_name(deit, clip, tmp_path, monkeypatch)
     assert drawn.head.weight.std() > 0.01
     with pytest.raises(ValueError, match="takes images of 32 pixels a side, not of 64: set pixels=32"):
         make_model("clip-b32", shape=(3, 64, 64), classes=7, data=tmp_path)
-    with pytest.raises(
-        FileNotFoundError, match=r"clip-b16' were not found: .*\n.* published: openai/clip-vit-base-patch16"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"b16' were not found: .*\n.* published: openai/clip-vit-base-patch16"):
         make_model("clip-b16", shape=(3, 32, 32), classes=7, data=tmp_path)
 
 

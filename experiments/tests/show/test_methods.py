@@ -18,7 +18,6 @@ def one_seed(accuracies, recipe=METHODS, **changes):
 
 
 def change_papers(papers):
-    """Return the recipe with other numbers of the paper."""
     return replace(METHODS, methods=tuple(replace(each, paper=papers.get(each.name)) for each in METHODS.methods))
 
 
@@ -34,8 +33,7 @@ def test_the_order_holds_if_every_pair_does():
 
 
 @pytest.mark.parametrize(
-    ("apart", "noise", "word"),
-    [(0.003, 0.001, "holds"), (-0.03, 0.001, "does not hold"), (0.003, 0.01, "not decided")],
+    ("apart", "noise", "word"), [(0.003, 0.001, "holds"), (-0.03, 0.001, "does not hold"), (0.003, 0.01, "not decided")]
 )
 def test_a_recipe_can_claim_that_two_methods_are_equal(apart, noise, word):
     recipe = replace(METHODS, study=Methods(candidate="ed", within=1.0))
@@ -128,9 +126,7 @@ def test_curves_are_means_over_seeds(results):
 
 
 def test_curves_by_time_leave_out_runs_that_shared_their_device():
-    runs = [
-        make_run(METHODS, "ed", 0.8, seed=seed, step=1.0 + 9 * seed, shared=bool(seed), epochs=10) for seed in (0, 1)
-    ]
+    runs = [make_run(METHODS, "ed", 0.8, seed=seed, step=1.0 + 9 * seed, shared=seed > 0, epochs=10) for seed in (0, 1)]
     ed = collect(METHODS, runs)[0].find("ed")
     assert read_curve(ed, "seconds", "test_accuracy")[:, -1, 0].tolist() == [10.0]
     assert len(read_curve(ed, "epoch", "test_accuracy")) == 2

@@ -37,9 +37,7 @@ def page(runs):
 
 
 def test_the_page_stands_alone(page, runs):
-    assert {*re.findall(r' (?:href|src)="([^"]*)"', page)} <= {
-        f"#{each}" for each in re.findall(r' id="([^"]*)"', page)
-    }
+    assert {*re.findall(r' (?:href|src)="([^"]*)"', page)} <= {f"#{name}" for name in re.findall(r' id="(.*?)"', page)}
     assert "<script" not in page
     levels = [int(level) for level in re.findall(r"<h(\d)", page)]
     assert levels[0] == 1
@@ -110,7 +108,6 @@ def test_text_and_plain_numbers(runs):
 
 @pytest.fixture
 def call(tmp_path, runs, monkeypatch):
-    """Return a function that calls a command on a folder of runs."""
     monkeypatch.setattr(effdeg_lab.core.recipe, "find_recipe", RECIPES.__getitem__)
     monkeypatch.chdir(tmp_path)
     for run in [*runs, *(make_run(POOL, "plain", 0.8 + point["lr"], **point) for point in POOL.points())]:
@@ -151,7 +148,6 @@ NARROW = {"data": "my data", "batch": 8}
 
 @pytest.fixture
 def others():
-    """Runs with other settings than the recipe's."""
     narrow = [make_run(METHODS, name, 0.5, seed=seed, **NARROW) for name in ("ed", "plain") for seed in (0, 1)]
     unfinished = make_run(METHODS, "sam", 0.5, lr=0.3, finished=False)
     faster = [make_run(METHODS, "plain", 0.5, lr=rate) for rate in (0.4, 0.5)]
