@@ -16,7 +16,7 @@ import pytest
 import torch
 from engine_runs import carry_out, small
 
-from effdeg_lab.data import DATA_SETS, MADE_UP, DataSet, Labeled, Size, check, layouts, load
+from effdeg_lab.data import DATA_SETS, MADE_UP, DataSet, Labeled, Size, check, labeled, load
 from effdeg_lab.engine import check_training
 from effdeg_lab.models.made_up import draw, encode, write, write_batches, write_binary, write_human_arrays, write_idx
 
@@ -229,8 +229,8 @@ def test_names_and_folders_that_are_not_there(tmp_path, function):
 
 @pytest.mark.parametrize("damage", [None, lambda content: content[:-100]])
 def test_images_are_decoded_once_unless_the_cache_is_damaged(tmp_path, cache, monkeypatch, damage):
-    decoded, original = [], layouts._decode
-    monkeypatch.setattr(layouts, "_decode", lambda images: decoded.append(1) or original(images))
+    decoded, original = [], labeled._decode
+    monkeypatch.setattr(labeled, "_decode", lambda images: decoded.append(1) or original(images))
     write_parquet(tmp_path / "cifar10", *CIFAR)
     check("cifar10", tmp_path)
     assert not decoded

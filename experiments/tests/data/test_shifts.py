@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP, check, load
-from effdeg_lab.data.image_files import store_folders, store_tables
-from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images, store_folders, store_tables
 from effdeg_lab.data.pacs import DOMAINS, find_pacs
 from effdeg_lab.data.shifts import SHIFTS, find_test_set, read_classes
 from effdeg_lab.models.made_up import paint, write_pacs, write_table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg_lab.data.image_files import (
+from effdeg_lab.data.images import (
     SUFFIXES,
     StoredImages,
     list_classes,
@@ -17,8 +17,7 @@ from effdeg_lab.data.image_files import (
     store_names,
     store_tables,
 )
-from effdeg_lab.data.layouts import Scale, explain_errors, find_shards
-from effdeg_lab.data.sources import HUB, DataSet
+from effdeg_lab.data.sources import HUB, DataSet, Scale, explain_errors, find_shards
 
 _CLASSES = 1000
 _SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]

@@ -3,20 +3,20 @@
 Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.image_files import StoredImages, store_folders, store_tables
-from effdeg_lab.data.images import Crop, Images
-from effdeg_lab.data.layouts import Scale, find_shards
+from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders, store_tables
+from effdeg_lab.data.sources import find_shards
 
 SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
 """The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
@@ -54,6 +54,11 @@ class TestSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and labels in parts, decoded in other processes if there are many."""
+        workers = 0 if self.images.kept is not None or len(self) <= size else min(16, os.cpu_count() or 1)
+        return zip(DataLoader(self.images, size, num_workers=workers), torch.split(self.labels, size), strict=True)
 
     def project(self, logits: Tensor) -> Tensor:
         """Restrict logits, N × 1,000, to the classes of this set; the largest counts where there are several."""
@@ -152,30 +157,3 @@ def _store_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]]
         expected = ", ".join([*labels][:3])
         raise ValueError(f"{root / unknown[0]} is not a class of {name}: expected folders such as {expected}.")
     return store_folders(root, {folder: labels[folder] for folder in folders if folder in labels})
-
-
-@torch.no_grad()
-def measure_accuracy(model: nn.Module, test_set: TestSet, scale: Scale, *, batch: int = 256, workers: int = 0) -> float:
-    """Return the share of a set's images whose class has the largest logit, among the set's own classes.
-
-    Args:
-        model: Takes normalized images and returns ImageNet's 1,000 logits; it is left as it was.
-        test_set: The images to measure the accuracy on.
-        scale: The mean and the standard deviation of pixels in [0, 1], by channel.
-        batch: Images per forward pass.
-        workers: Processes that decode images.
-    """
-    modes, device = [(each, each.training) for each in model.modules()], next(model.parameters()).device
-    mean, std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in scale)
-    model.eval()
-    right, start = 0, 0
-    try:
-        for images in DataLoader(test_set.images, batch_size=batch, num_workers=workers):
-            labels = test_set.labels[start : start + len(images)].to(device)
-            logits = model((images.to(device).float() / 255 - mean) / std)
-            right += int((test_set.project(logits).argmax(1) == labels).sum())
-            start += len(images)
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    return right / start

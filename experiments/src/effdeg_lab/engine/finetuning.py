@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import effdeg_lab.engine.evaluation as evaluation
-from effdeg_lab.data.images import Crop, KeptImages
+from effdeg_lab.data.images import Crop
 from effdeg_lab.data.shifts import TestSet, find_shifts, read_classes
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.interpolation import measure_curve
@@ -97,7 +97,7 @@ def _take_some(examples: DeviceExamples) -> dict[str, list[TestImages]]:
     for name, each in examples.shifted.items():
         if isinstance(each, TestSet):
             part = each.take(ALONG)
-            found[name] = [replace(part, images=KeptImages(part.images))]
+            found[name] = [replace(part, images=part.images.keep())]
         else:
             found[name] = [(each[0][:ALONG].to(device), each[1][:ALONG].to(device))]
     if examples.corrupted is not None:

@@ -20,11 +20,11 @@ from PIL import Image
 from effdeg_lab.data import MADE_UP
 from effdeg_lab.data.cifar10 import CIFAR10N
 from effdeg_lab.data.completions import SCAN
-from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.data.pacs import DOMAINS
 from effdeg_lab.data.sentences import LAYOUTS
 from effdeg_lab.data.shifts import read_classes
+from effdeg_lab.data.sources import Array, Arrays
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.models.pretrained import keep_zero_shot_head
 from effdeg_lab.models.text import quiet_transformers

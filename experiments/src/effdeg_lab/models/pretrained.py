@@ -16,9 +16,8 @@ from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import describe_install, write_atomically
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
-from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.shifts import read_classes
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_errors, explain_missing
 from effdeg_lab.models.text import check_folder, load_tokenizer, quiet_transformers
 from effdeg_lab.models.vit import ViT
 

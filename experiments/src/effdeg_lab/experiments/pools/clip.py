@@ -20,8 +20,8 @@ import effdeg
 from effdeg.io import write_atomically
 from effdeg.pools import Ranking, read_table
 from effdeg_lab.data.images import CLIP_SCALE, Crop, Images
-from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.shifts import TestSet, find_test_set
+from effdeg_lab.data.sources import explain_errors
 from effdeg_lab.experiments.pools.study import REFERENCE, list_measures, rank_within
 from effdeg_lab.models.pretrained import ImageClassifier, load_clip, rename_openai
 
