@@ -9,7 +9,7 @@ import hashlib
 import math
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -36,12 +36,10 @@ from effdeg_lab.engine.step import Task, autocast
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.show.columns import (
     ROUGH,
+    MethodTable,
     count_seeds,
-    format_difference,
-    format_points,
     format_price,
     is_rough,
-    make_table,
     measure_price,
     tested_on,
 )
@@ -473,19 +471,16 @@ class FineTuned(Study):
         return ", ".join([self.task, *encoders])
 
     def _list_scores(self, results: Results) -> Table:
-        methods, first = [each for each in results.methods if each.state != "not run"], results.methods[0]
-        papers = [each.method.paper for each in methods]
-        spreads = [each.spread("score") for each in methods]
-        columns = {
-            "": [each.method.title for each in methods],
-            "paper, %": [f"{paper.mean:.2f}" if paper else NOTHING for paper in papers],
-            "here, %": [format_points(spread, each.state) for spread, each in zip(spreads, methods, strict=True)],
-            "best, %": [f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods],
-            "failed": [f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods],
-            f"against {first.method.title}": [
-                format_difference(results.difference(each, key="score")) for each in methods
-            ],
-        }
+        methods = [each for each in results.methods if each.state != "not run"]
+        table, papers = MethodTable(results, methods), [each.method.paper for each in methods]
+        table.add("paper, %", (f"{paper.mean:.2f}" if paper else NOTHING for paper in papers))
+        table.add_means("here, %", "score", states=True)
+        best = (f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods)
+        table.add("best, %", best)
+        failed = (f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods)
+        table.add("failed", failed)
+        table.add_differences(f"against {table.first}", "score")
+        table.bold |= bold_largest(papers, 1) | bold_largest(_list_complete(methods, "score"), 2)
         # The recipe's number of seeds is only for its own settings.
         planned = "" if results.changes else f"of the recipe's {len(results.recipe.seeds)} "
         notes = [
@@ -493,39 +488,29 @@ class FineTuned(Study):
             "deviation over seeds. Failed: not above what the most frequent class scores.",
             f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
             *_describe_paper(methods),
-            *_describe_best(methods, _name_examples(results)),
+            *_describe_best(_add_epochs(results).done, _name_examples(results)),
         ]
         if any(each.time() is not None for each in methods):
-            columns["step, ms"] = [_format_step(results, each) for each in methods]
-            notes.append(
-                f"Step: of runs that had the device to themselves; in brackets, against {first.method.title}'s."
-            )
+            table.add("step, ms", (_format_step(results, each) for each in methods))
+            notes.append(f"Step: of runs that had the device to themselves; in brackets, against {table.first}'s.")
             notes += [ROUGH] if is_rough(results) else []
         notes += results.failures
         absent = [each.method.title for each in results.methods if each not in methods]
         notes += [f"Not run: {'; '.join(absent)}."] if absent else []
-        title = f"{self._name(results)}: {self.metric}, {results.heading}"
-        largest = bold_largest(_keep_complete(spreads), 2)
-        return make_table(title, columns, notes, bold_largest(papers, 1) | largest)
+        return table.make(f"{self._name(results)}: {self.metric}, {results.heading}", notes)
 
     def _list_halves(self, results: Results) -> Table:
-        methods, first, bold = results.done, results.methods[0].method, frozenset[tuple[int, int]]()
-        columns = {"": [each.method.title for each in methods]}
-        for when, read in (("last epoch", lambda run: run.value("score_to_report")), ("chosen epoch", read_chosen)):
-            scores = {each.method.name: _read_all(each, read) for each in methods}
-            plain = scores.get(first.name)
-            spreads = [Spread.of(each.values()) if each else None for each in scores.values()]
-            bold |= bold_largest(_keep_complete(spreads), len(columns))
-            columns[f"{when}, %"] = list(map(format_points, spreads))
-            columns[f"{when}, against {first.title}"] = [
-                format_difference(Difference.of(each, plain) if each and plain and name != first.name else None)
-                for name, each in scores.items()
-            ]
+        results = _add_epochs(results)
+        table = MethodTable(results, results.done)
+        for when, key in (("last epoch", "score_to_report"), ("chosen epoch", "score_chosen")):
+            table.bold |= bold_largest(_list_complete(table.methods, key), len(table.columns))
+            table.add_means(f"{when}, %", key)
+            table.add_differences(f"{when}, against {table.first}", key)
         notes = (
             f"On every second example of {_name_examples(results)}. Chosen: the epoch with the highest score on the "
             "other half, the first of several; of a second stage, among its own epochs.",
         )
-        return make_table(f"{self._name(results)}: {self.metric} on the half to report", columns, notes, bold)
+        return table.make(f"{self._name(results)}: {self.metric} on the half to report", notes)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
         methods = results.done
@@ -584,10 +569,15 @@ def _last_stage(run: Run) -> list[dict[str, Any]]:
     return run.metrics[-run.settings["epochs"] :]
 
 
-def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float]:
-    """Read a number from every run, by seed; empty if a run lacks it."""
-    found = {run.seed: read(run) for run in each.runs}
-    return {} if any(map(math.isnan, found.values())) else found
+def _add_epochs(results: Results) -> Results:
+    """Return the results with the scores after chosen epochs in the summaries, where epochs were scored."""
+
+    def add(run: Run) -> Run:
+        scores = {"score_chosen": read_chosen(run), "score_best": _read_best(run)}
+        return replace(run, summary={**(run.summary or {}), **scores})
+
+    methods = tuple(replace(each, runs=tuple(map(add, each.runs))) for each in results.methods)
+    return replace(results, methods=methods)
 
 
 def _count_failed(each: MethodRuns) -> int:
@@ -603,8 +593,8 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
 
 def _describe_best(methods: Iterable[MethodRuns], examples: str) -> list[str]:
     """Return a note on the best epochs, if epochs were scored."""
-    scores = {each.method.title: _read_all(each, _read_best) for each in methods}
-    known = "; ".join(f"{title} {100 * Spread.of(each.values()).mean:.2f}" for title, each in scores.items() if each)
+    scores = {each.method.title: each.spread("score_best") for each in methods}
+    known = "; ".join(f"{title} {100 * each.mean:.2f}" for title, each in scores.items() if each)
     return [f"After the best epoch of each run, chosen by the same examples of {examples}: {known}."] if known else []
 
 
@@ -626,8 +616,9 @@ def _format_step(results: Results, each: MethodRuns) -> str:
     return f"{step:,.1f}" + ("" if price is None else f" ({format_price(price)})")
 
 
-def _keep_complete(spreads: Sequence[Spread | None]) -> list[Spread | None]:
-    """Leave out means over fewer seeds than others have: they may be the largest only because seeds are missing."""
+def _list_complete(methods: Iterable[MethodRuns], key: str) -> list[Spread | None]:
+    """Return the means, without those over fewer seeds than others have, which may be the largest by chance."""
+    spreads = [each.spread(key) for each in methods]
     most = max((spread.count for spread in spreads if spread), default=0)
     return [spread if spread and spread.count == most else None for spread in spreads]
 

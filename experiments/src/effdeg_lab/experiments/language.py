@@ -25,7 +25,7 @@ from effdeg.baselines import Method as Regularizer
 from effdeg.baselines import RDrop, mixup
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.core.recipe import Method, Recipe, Study
-from effdeg_lab.core.results import MethodRuns, Results
+from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.core.settings import check_pairs, setting, unnamed
@@ -37,7 +37,7 @@ from effdeg_lab.engine.step import autocast
 from effdeg_lab.experiments.glue import find_folder
 from effdeg_lab.experiments.picking.study import make_recipe as make_pool
 from effdeg_lab.models.text import load_tokenizer, quiet_transformers
-from effdeg_lab.show.columns import format_difference, list_values, make_table
+from effdeg_lab.show.columns import MethodTable, list_values
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -533,51 +533,33 @@ class CompletionStudy(Study):
         return f"loss {run.value('test_loss'):.3f} per token{exact}"
 
     def _list_scores(self, results: Results) -> Table:
-        methods, first = results.methods, results.methods[0].method.title
-        sets = [""] if _is_scan(results) else ["", "unseen: "]
-        columns = {
-            "": [each.method.title for each in methods],
-            "values": [list_values(each) for each in methods],
-            # Tuning compares probabilities of tokens, exp(−loss).
-            "tuning: loss": [f"{-math.log(each.choice.score):.3f}" if each.choice else NOTHING for each in methods],
-        }
-        for title in sets:
-            name = "unseen" if title else "test"
-            columns[f"{title}loss"] = [_format(each, f"{name}_loss", 3) for each in methods]
-            columns[f"{title}loss against {first}"] = [
-                format_difference(results.difference(each, key=f"{name}_loss"), factor=1) for each in methods
-            ]
-            key, scale = ("test_exact", 100.0) if _is_scan(results) else (f"{name}_bleu", 1.0)
-            head = "exact, %" if _is_scan(results) else f"{title}BLEU"
-            columns[head] = [_format(each, key, 1, scale) for each in methods]
-            columns[f"{head} against {first}"] = [
-                format_difference(results.difference(each, key=key), factor=scale) for each in methods
-            ]
-        columns["training loss"] = [_format(each, "train_loss", 3) for each in methods]
-        columns["normalized degree"] = [_format(each, "test_degree.normalized", 2) for each in methods]
-        columns["steps"] = [str(each.runs[0].settings["steps"]) if each.runs else NOTHING for each in methods]
+        methods, table = results.methods, MethodTable(results)
+        table.add("values", map(list_values, methods))
+        # Tuning compares probabilities of tokens, exp(−loss).
+        tuned = (each.choice for each in methods)
+        table.add("tuning: loss", (f"{-math.log(choice.score):.3f}" if choice else NOTHING for choice in tuned))
+        for title, name in (("", "test"),) if _is_scan(results) else (("", "test"), ("unseen: ", "unseen")):
+            right = ("exact, %", "test_exact", 100) if _is_scan(results) else (f"{title}BLEU", f"{name}_bleu", 1)
+            for head, key, factor, decimals in ((f"{title}loss", f"{name}_loss", 1, 3), (*right, 1)):
+                table.add_means(head, key, factor=factor, decimals=decimals)
+                table.add_differences(f"{head} against {table.first}", key, factor)
+        table.add_means("training loss", "train_loss", factor=1, decimals=3)
+        table.add_means("normalized degree", "test_degree.normalized", factor=1)
+        table.add("steps", (str(each.runs[0].settings["steps"]) if each.runs else NOTHING for each in methods))
         if any(each.time() is not None for each in methods):
-            times = [each.time("milliseconds_per_step") for each in methods]
-            columns["step, ms"] = [NOTHING if time is None else f"{time:.1f}" for time in times]
+            times = (each.time("milliseconds_per_step") for each in methods)
+            table.add("step, ms", (NOTHING if time is None else f"{time:.1f}" for time in times))
         notes = [
             "Loss: per token of completions. ±: standard deviation over seeds. Differences have 95% intervals, paired "
             "by seed; * excludes zero. Degree: of the next token, along paths between test prompts.",
             *results.failures,
         ]
         model = results.scale.get("model", results.changes.get("model", results.recipe.settings.to_dict()["model"]))
-        return make_table(f"{results.recipe.title}, {model}: {results.heading}", columns, notes)
+        return table.make(f"{results.recipe.title}, {model}: {results.heading}", notes)
 
 
 def _is_scan(results: Results) -> bool:
     return "scan" in str(results.recipe.settings.to_dict()["data"])
-
-
-def _format(each: MethodRuns, key: str, digits: int, scale: float = 1.0) -> str:
-    spread = each.spread(key)
-    if spread is None:
-        return NOTHING
-    deviation = "" if spread.std is None else f" ± {scale * spread.std:.{digits}f}"
-    return f"{scale * spread.mean:.{digits}f}{deviation}"
 
 
 def make_methods(steps: int, rates: tuple[float, float, float]) -> tuple[Method, ...]:
