@@ -13,11 +13,11 @@ from torch.nn.functional import one_hot
 from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.data import load
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
-from effdeg_lab.engine import Training, classify, probe, train
+from effdeg_lab.engine import Training, classify, finetuning, train
 from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples, resize
+from effdeg_lab.engine.finetuning import fit_logistic
 from effdeg_lab.engine.interpolation import interpolate
-from effdeg_lab.engine.probe import fit_logistic
 
 CPU = torch.device("cpu")
 
@@ -83,8 +83,8 @@ def test_a_probe_of_infinite_features_is_refused():
 
 
 def test_a_probe_that_does_not_converge_says_so(monkeypatch):
-    monkeypatch.setattr(probe, "_STEPS", 1)
-    monkeypatch.setattr(probe, "_ROUNDS", 1)
+    monkeypatch.setattr(finetuning, "_STEPS", 1)
+    monkeypatch.setattr(finetuning, "_ROUNDS", 1)
     with pytest.warns(RuntimeWarning, match=r"not converged: a derivative of its loss is still 0\.\d+"):
         fit_logistic(*draw_features(), 3, decay=0.01)
 

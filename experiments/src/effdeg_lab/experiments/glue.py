@@ -10,6 +10,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from effdeg import Penalty, changes
+from effdeg import Penalty
 from effdeg.baselines import R3F, RDrop, mixup
 from effdeg.baselines import Method as Regularizer
 from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure
@@ -29,10 +30,10 @@ from effdeg_lab.data.sentences import load_task
 from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
-from effdeg_lab.engine.observation import draw, make_copies, observe
+from effdeg_lab.engine.observation import draw, drop_tokens, make_copies, observe
 from effdeg_lab.engine.settings import PenaltySettings, choose_weights
 from effdeg_lab.engine.stacked import Member, train_stack
-from effdeg_lab.engine.step import Task, autocast
+from effdeg_lab.engine.step import Task, evaluating
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.show.columns import (
     ROUGH,
@@ -56,7 +57,6 @@ _CHUNK = 512
 _MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
-_DROPPED = 0.1
 _OWNERS = {"all-": "sentence-transformers", "SmolLM2": "HuggingFaceTB", "gemma": "google"}
 _OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
@@ -244,21 +244,13 @@ class Texts:
 
 
 def _observe(model: Any, texts: Texts, count: int) -> dict[str, Any]:
-    """Observe an encoder on dev examples; as in :func:`effdeg.pick`, a tenth of their tokens become padding."""
-    drop = changes.drop_tokens(_DROPPED, getattr(model.model.config, "pad_token_id", None) or 0)
-
-    def change(tokens: Tensor) -> Tensor:
-        ids, mask, types = tokens.unbind(1)
-        return torch.stack([drop({"input_ids": ids, "attention_mask": mask})["input_ids"], mask, types], dim=1)
-
+    """Observe an encoder on dev examples, and on copies without a tenth of their tokens."""
+    padding = getattr(model.model.config, "pad_token_id", None) or 0
     chosen = draw(len(texts.dev_labels), count).to(texts.dev_labels.device)
-    tokens, training = texts.dev_tokens[chosen], model.training
-    model.eval()  # also where only a half of it is run
-    found = observe(
-        model, tokens, make_copies(tokens, change), texts.dev_labels[chosen], embed=model.embed, **_OBSERVED
-    )
-    model.train(training)
-    return found
+    tokens, labels = texts.dev_tokens[chosen], texts.dev_labels[chosen]
+    copies = make_copies(tokens, partial(drop_tokens, padding=padding))
+    with evaluating(model):  # also where only a half of it is run
+        return observe(model, tokens, copies, labels, embed=model.embed, **_OBSERVED)
 
 
 def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task:
@@ -379,19 +371,15 @@ class TextPenalty(nn.Module):
         return pairs[chosen]
 
 
-@torch.no_grad()
 def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: bool) -> dict[str, Any]:
     """Score the dev examples: all of them, and the two halves, one to choose by and one to report.
 
     Training examples are scored only at the end: that takes longer, and says little before.
     """
-    training = model.training
-    model.eval()
-    with autocast(texts.labels.device, settings.precision):
+    with evaluating(model, settings.precision):
         dev = torch.cat([model(part).float() for part in torch.split(texts.dev_tokens, _CHUNK)])
         shown = torch.split(texts.tokens[:1000], _CHUNK) if last else ()
         train = [model(part).float() for part in shown]
-    model.train(training)
     predicted, truth = dev.argmax(1).cpu(), texts.dev_labels.cpu()
     found: dict[str, Any] = {f"dev_{name}": measure(predicted, truth) for name, measure in METRICS.items()}
     found["dev_loss"] = float(nn.functional.cross_entropy(dev, texts.dev_labels))
