@@ -178,7 +178,7 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
 def test_what_cannot_be_fine_tuned_is_refused(tmp_path, pictures):
     with pytest.raises(TypeError, match=r"start_from=probe needs an ImageClassifier; model=.* is ResNet9"):
         carry_out(tmp_path, tune(model="effdeg_lab.models:ResNet9"))
-    with pytest.raises(ValueError, match="model='deit-tiny' needs the folder that holds its weights"):
+    with pytest.raises(ValueError, match="model='deit-tiny' needs the folder that holds it"):
         carry_out(tmp_path, tune(model="deit-tiny"))
     with pytest.raises(ValueError, match="pixels=8 is for images; digits has features"):
         DeviceExamples(load("digits", None), small(pixels=8), CPU)

@@ -50,10 +50,10 @@ def explain_missing(name: str, folder: Path | None, source: str = "") -> Iterato
         raise
 
 
-def require_folder(name: str, folder: Path | None, hint: str = "") -> Path:
-    """Return the folder that holds a data set; raise if none was given."""
+def require_folder(name: str, folder: Path | None, hint: str = "", *, what: str = "data") -> Path:
+    """Return the folder that holds a data set or a model; raise if none was given."""
     if folder is None:
-        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+        raise ValueError(f"{what}={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
     return folder
 
 

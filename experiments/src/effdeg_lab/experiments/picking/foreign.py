@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from effdeg_lab.core.runs import Job
 from effdeg_lab.core.settings import Settings, check_fit, setting, unnamed
 from effdeg_lab.data.images import IMAGENET_SCALE, Crop, store_tables
-from effdeg_lab.data.sources import explain_missing, find_shards
+from effdeg_lab.data.sources import explain_missing, find_shards, require_folder
 from effdeg_lab.engine.observation import draw, get_change, make_copies, observe
 from effdeg_lab.models.pretrained import find_pretrained, load_deit_tiny
 
@@ -41,7 +41,7 @@ def run_foreign(settings: Foreign, job: Job) -> None:
     """Observe a classifier."""
     job.start()
     model, prepare = _load(settings.model, job.data)
-    stored = store_tables(find_shards(_get_folder(job.data) / settings.data, "val"))
+    stored = store_tables(_find_images(settings.data, job.data))
     stored = stored[draw(len(stored), settings.observe).numpy()]
     inputs = list[Tensor]()
     for index in range(len(stored)):
@@ -63,21 +63,19 @@ def check_foreign(several: Iterable[Foreign], data: Path | None) -> None:
     """Raise unless runs with these settings find the classifiers and the images."""
     for name, place in dict.fromkeys((each.model, each.data) for each in several):
         _find(name, data)
-        with explain_missing(place, data):
-            find_shards(_get_folder(data) / place, "val")
+        _find_images(place, data)
 
 
-def _get_folder(data: Path | None) -> Path:
-    if data is None:
-        raise ValueError("classifiers and images are read from the data folder: give --data DIR or set EFFDEG_DATA.")
-    return data
+def _find_images(place: str, data: Path | None) -> list[Path]:
+    with explain_missing(place, data):
+        return find_shards(require_folder(place, data) / place, "val")
 
 
 def _find(name: str, data: Path | None) -> Path:
     if name == "deit-tiny":
         return find_pretrained(name, data)
     with explain_missing(name, data):
-        folder = _get_folder(data) / "classifiers"
+        folder = require_folder(name, data, what="model") / "classifiers"
         for needed in (folder / _CODE, folder / name):
             if not needed.exists():
                 raise FileNotFoundError(

@@ -370,23 +370,18 @@ CLIP = Training(
 
 
 # The paper's protocol for CLIP, with batch, learning rate and epochs for smaller data.
-SETTINGS = Training(
+SETTINGS = replace(
+    CLIP,
     data="pacs",
     model="deit-tiny",
     start_from="probe",
-    pixels=224,
     epochs=30,
     batch=64,
     lr=1e-4,
-    weight_decay=0.1,
     warm_up=0.05,
-    augment="resized-crop",
-    crop_scale=0.9,
+    warm_up_steps=None,
     compile=False,  # takes longer than training
     evaluate_every=5,
-    measure_paths=200,
-    measure_nodes=64,
-    measure_degree=20,
 )
 # Shared by the recipes on small data.
 DEPARTS = (
