@@ -8,14 +8,7 @@ import test_glue
 import test_imagenet
 import test_streaming
 import torch
-from engine_runs import (
-    assert_close,
-    break_off,
-    carry_out,
-    carry_out_stopped,
-    make_picture_examples,
-    small,
-)
+from engine_runs import assert_close, break_off, carry_out, carry_out_stopped, make_picture_examples, small
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention

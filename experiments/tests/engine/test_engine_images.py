@@ -14,14 +14,7 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from effdeg import Penalty
 from effdeg_lab.engine import classify
-from effdeg_lab.engine.examples import (
-    DeviceExamples,
-    add_border,
-    crop_batch,
-    draw_cuts,
-    find_simple_half,
-    mix_cuts,
-)
+from effdeg_lab.engine.examples import DeviceExamples, add_border, crop_batch, draw_cuts, find_simple_half, mix_cuts
 from effdeg_lab.engine.regularizers import PenaltyToEnds
 from effdeg_lab.models import make_model
 

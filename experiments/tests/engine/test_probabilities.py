@@ -10,11 +10,7 @@ from engine_runs import carry_out, run_mlp, small
 from scipy.optimize import minimize_scalar
 
 from effdeg_lab.data import load
-from effdeg_lab.engine.probabilities import (
-    fit_temperature,
-    measure_aurc,
-    score_probabilities,
-)
+from effdeg_lab.engine.probabilities import fit_temperature, measure_aurc, score_probabilities
 
 
 def draw(count=301, classes=7, scale=2.0, seed=0):

@@ -11,14 +11,7 @@ import effdeg
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.experiments import polynomials
-from effdeg_lab.experiments.polynomials import (
-    COLUMNS,
-    DEGREES,
-    PolynomialFit,
-    PolynomialNetwork,
-    compute_map,
-    run_fit,
-)
+from effdeg_lab.experiments.polynomials import COLUMNS, DEGREES, PolynomialFit, PolynomialNetwork, compute_map, run_fit
 
 RECIPE = find_recipe("pnn")
 

@@ -1,4 +1,4 @@
-"""ImageNet and five distribution shifts of it, in their usual layouts.
+"""Five distribution shifts of ImageNet, in their usual layouts.
 
 Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
 """
@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders, store_tables
-from effdeg_lab.data.sources import find_shards
+from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders
 
 SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
 """The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
@@ -85,8 +84,6 @@ class _Layout:
 
 
 _LAYOUTS: Mapping[str, _Layout] = {
-    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")),
-    "imagenet": _Layout(("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val")),
     "imagenet-v2": _Layout(("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2")),
     "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
     "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
@@ -99,12 +96,10 @@ _LAYOUTS: Mapping[str, _Layout] = {
 
 
 def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
-    """Find ImageNet's validation images or one of its shifts in the data folder; images are decoded on access.
+    """Find one of :data:`SHIFTS` in the data folder; images are decoded on access.
 
-    The name is ``imagenet``, ``imagenet-train``, or one of :data:`SHIFTS`. Classes are folders named by WordNet id; by
-    number for ImageNetV2 as published; or by ObjectNet's names, without those that match no class of ImageNet.
-    Validation images may also be ``imagenet/val-*.parquet`` or ``imagenet/validation-*.parquet``, as on the Hugging
-    Face hub, with ImageNet's class numbers as labels.
+    Classes are folders named by WordNet id; by number for ImageNetV2 as published; or by ObjectNet's names, without
+    those that match no class of ImageNet.
 
     Raises:
         FileNotFoundError: If there are no images, or none of a class.
@@ -115,19 +110,15 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
     layout = _LAYOUTS[name]
     crop, members = replace(crop, border=layout.border), _find_members(layout)
     places = [folder / place for place in layout.places]
-    root, tables = next((each for each in places if each.is_dir()), None), folder / "imagenet"
-    splits = ("validation", "val") if name == "imagenet" else ()
-    shards = [file for each in splits if any(tables.glob(f"{each}-*.parquet")) for file in find_shards(tables, each)]
-    if root is None and not shards:
+    root = next((each for each in places if each.is_dir()), None)
+    if root is None:
         raise FileNotFoundError(f"{name} was not found: expected {' or '.join(map(str, places))}.")
-    stored = _store_folders(name, root, members) if root else store_tables(shards)
+    stored = _store_folders(name, root, members)
     labels = torch.from_numpy(stored.labels)
-    if wrong := [label for label in labels.tolist() if label not in range(len(members))]:
-        raise ValueError(f"{tables} has the label {wrong[0]}; expected numbers from 0 to 999.")
     if missing := sorted({*range(len(members))} - {*labels.tolist()}):
         names = [[*members][label] for label in missing[:3]]
         raise FileNotFoundError(
-            f"{root or tables} has no images of {len(missing)} of the {len(members)} classes of {name}: "
+            f"{root} has no images of {len(missing)} of the {len(members)} classes of {name}: "
             f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
         )
     return TestSet(name, Images(stored, crop, name), labels, tuple(members.values()))

@@ -35,15 +35,7 @@ from effdeg_lab.engine.settings import PenaltySettings, choose_weights
 from effdeg_lab.engine.stacked import Member, train_stack
 from effdeg_lab.engine.step import Task, evaluating
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
-from effdeg_lab.show.columns import (
-    ROUGH,
-    MethodTable,
-    count_seeds,
-    format_price,
-    is_rough,
-    measure_price,
-    tested_on,
-)
+from effdeg_lab.show.columns import ROUGH, MethodTable, count_seeds, format_price, is_rough, measure_price, tested_on
 from effdeg_lab.show.figures import name_rows, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
