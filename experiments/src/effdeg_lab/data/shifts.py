@@ -17,9 +17,6 @@ from torch.utils.data import DataLoader
 from effdeg_lab.core.settings import suggest
 from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders
 
-SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
-"""The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
-
 
 @dataclass(frozen=True)
 class ImageNetClass:
@@ -93,6 +90,9 @@ _LAYOUTS: Mapping[str, _Layout] = {
         ("objectnet-1.0/images", "objectnet/images", "objectnet"), lambda each: each.objectnet, border=2
     ),
 }
+
+SHIFTS = (*_LAYOUTS,)
+"""The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
 
 
 def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
