@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from effdeg_lab.core.settings import suggest
 from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders
 
 
@@ -103,10 +102,8 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
 
     Raises:
         FileNotFoundError: If there are no images, or none of a class.
-        ValueError: If the name is not known, or a folder is not that of a class.
+        ValueError: If a folder is not that of a class.
     """
-    if name not in _LAYOUTS:
-        raise ValueError(f"{name!r} is not a known test set. {suggest(name, [*_LAYOUTS])}")
     layout = _LAYOUTS[name]
     crop, members = replace(crop, border=layout.border), _find_members(layout)
     places = [folder / place for place in layout.places]

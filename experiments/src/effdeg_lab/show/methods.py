@@ -100,16 +100,23 @@ class Methods(Study):
 
 
 def judge_difference(
-    results: Results, one: MethodRuns, other: MethodRuns, *, key: str = "test_accuracy", name: str = "", **bounds: float
+    results: Results,
+    one: MethodRuns,
+    other: MethodRuns,
+    *,
+    key: str = "test_accuracy",
+    factor: float = 100,
+    unit: str = "points",
+    **bounds: float,
 ) -> Verdict:
-    """Judge the difference between two methods in points of accuracy; ``name`` says which, if not on the test set."""
+    """Judge the difference between two methods, by default in points of accuracy on the test set."""
     difference = results.difference(one, other, key=key)
     if difference is None:
         return Verdict("not decided")
-    interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
-    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}"
-    return judge(quantity, 100 * difference.value, interval, difference.reason, **bounds)
+    interval = difference.interval and (factor * difference.interval[0], factor * difference.interval[1])
+    seeds = " (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else ""
+    quantity = f"{one.method.title} minus {other.method.title}, {unit}{seeds}"
+    return judge(quantity, factor * difference.value, interval, difference.reason, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:

@@ -14,8 +14,9 @@ from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.procgen.ppo import PPO, check_games, train
 from effdeg_lab.show.columns import MethodTable, format_price, format_spread, measure_price, read_curve
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
-from effdeg_lab.show.verdicts import Verdict, judge
+from effdeg_lab.show.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,13 +40,8 @@ class Returns(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of ED on unseen levels."""
-        first, ed = results.methods[0], results.find("ed")
-        difference = results.difference(ed, key="test_return")
-        if difference is None:
-            return Verdict("not decided")
-        seeds = " (one seed)" if min(len(first.runs), len(ed.runs)) == 1 else ""
-        quantity = f"{ed.method.title} minus {first.method.title}, return on unseen levels{seeds}"
-        return judge(quantity, *difference, above=0.0)
+        compared: dict[str, Any] = {"key": "test_return", "factor": 1, "unit": "return on unseen levels"}
+        return judge_difference(results, results.find("ed"), results.methods[0], **compared, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
         """Return the returns at the end of training, and its speed."""

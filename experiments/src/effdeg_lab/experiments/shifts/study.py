@@ -52,7 +52,7 @@ class Shifts(Study):
         first, ed = results.methods[0], results.find("ed")
         parts = [judge_difference(results, ed, first, above=0.0)]
         if list_shifts(results):
-            parts.append(judge_difference(results, ed, first, key=MEAN, name="mean of shifts", above=0.0))
+            parts.append(judge_difference(results, ed, first, key=MEAN, unit="mean of shifts, points", above=0.0))
             parts.append(judge_curves(ed, first))
         return judge_all(parts)
 
