@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks.timing import Record
 from effdeg_lab.data.decoding import Crops, read_crops, split_keys
-from effdeg_lab.data.image_files import StoredImages
+from effdeg_lab.data.images import StoredImages
 
 # ImageNet's images are 500 × 375 pixels more often than not, and 110 kB on average.
 SIZE, FILES, IMAGES, PIXELS = (375, 500), 64, 2048, 224
@@ -56,4 +56,4 @@ def draw_photos(folder: Path, count: int) -> StoredImages:
         )
         (folder / name).write_bytes(stream.getvalue())
     listed = np.resize(np.array([name.encode() for name in names]), count)
-    return StoredImages((folder,), listed, np.zeros(count, dtype=np.int64))
+    return StoredImages(folder, listed, np.zeros(count, dtype=np.int64))

@@ -102,7 +102,7 @@ def test_every_recipe_says_what_it_is_its_methods_differ_and_every_run_is_possib
         assert type(settings) is type(recipe.settings), method
     if isinstance(recipe.settings, Training):
         for name in ("check_all", "find_pretrained"):  # as if all files were there
-            monkeypatch.setattr(f"effdeg_lab.engine.checks.{name}", lambda *_: None)
+            monkeypatch.setattr(f"effdeg_lab.engine.classify.{name}", lambda *_: None)
         assert recipe.check_data is check_training
         check_training([settings for _, settings in list_runs(recipe)], None)
     count = len(recipe.methods)
@@ -112,7 +112,7 @@ def test_every_recipe_says_what_it_is_its_methods_differ_and_every_run_is_possib
         if method.tune:
             assert recipe.tuning["held_out"] > 0
         for key, values in method.tune.items():
-            assert method.changes[key] in values
+            assert getattr(recipe.resolve(method), key) in values
             assert len(set(values)) == len(values) > 1
 
 

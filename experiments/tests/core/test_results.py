@@ -6,9 +6,8 @@ from scipy import stats
 from toy_results import METHODS, POOL, Toy, make_run, make_seeds
 
 from effdeg_lab.core.recipe import Study, find_recipe
-from effdeg_lab.core.results import Difference, Spread, collect
+from effdeg_lab.core.results import Difference, Selection, Spread, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import Selection
 from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.report import report_on
 from effdeg_lab.show.verdicts import judge

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from engine_runs import carry_out, make_pictures, small
-from test_data import CIFAR, cache  # noqa: F401 (a fixture)
+from test_data import CIFAR, cache, write_binary  # noqa: F401 (a fixture)
 
 from effdeg_lab.data import check, load
 from effdeg_lab.data.corruptions import KINDS
 from effdeg_lab.data.labeled import Corrupted
 from effdeg_lab.engine import classify
-from effdeg_lab.models.made_up import draw, encode, write_binary
+from effdeg_lab.models.made_up import draw, encode
 
 # Five severities of six images each, the labels those of one severity five times.
 LABELS = np.tile(draw(6, (), 7)[1], 5)

@@ -2,6 +2,7 @@ import gzip
 import io
 import os
 import pickle
+import struct
 import zipfile
 from dataclasses import replace
 from functools import partial
@@ -14,9 +15,9 @@ import pytest
 import torch
 from engine_runs import carry_out, small
 
-from effdeg_lab.data import DATA_SETS, MADE_UP, DataSet, Labeled, Size, check, layouts, load
+from effdeg_lab.data import DATA_SETS, MADE_UP, DataSet, Labeled, Size, check, labeled, load
 from effdeg_lab.engine import check_training
-from effdeg_lab.models.made_up import draw, encode, write, write_batches, write_binary, write_human_arrays, write_idx
+from effdeg_lab.models.made_up import draw, encode, write, write_human_arrays
 
 USERS_CACHE = os.environ.get("EFFDEG_CACHE")
 
@@ -40,6 +41,26 @@ def write_parquet(folder, train, test):
     for name, (images, labels) in zip(("train-0-of-2", "train-1-of-2", "test-0-of-1"), parts, strict=True):
         cells = [{"bytes": encode(image), "path": None} for image in images]
         pq.write_table(pa.table({"img": cells, "label": labels}), folder / f"{name}.parquet")
+
+
+def write_batches(folder, train, test, dump, suffix=""):
+    parts = [*zip(*(np.array_split(each, 5) for each in train), strict=True), test]
+    for name, (images, labels) in zip([*(f"data_batch_{n}" for n in "12345"), "test_batch"], parts, strict=True):
+        write(folder / f"{name}{suffix}", dump(images.reshape(len(images), -1), labels))
+
+
+def dump_binary(pixels, labels):
+    return np.hstack([labels[:, None].astype("u1"), pixels]).tobytes()
+
+
+write_binary = partial(write_batches, dump=dump_binary, suffix=".bin")
+
+
+def write_idx(folder, train, test, compress=bytes, suffix=""):
+    for name, (images, labels) in {"train": train, "t10k": test}.items():
+        header, label_header = struct.pack(">IIII", 2051, len(images), 28, 28), struct.pack(">II", 2049, len(labels))
+        write(folder / f"{name}-images-idx3-ubyte{suffix}", compress(header + images.tobytes()))
+        write(folder / f"{name}-labels-idx1-ubyte{suffix}", compress(label_header + labels.astype("u1").tobytes()))
 
 
 def dump_pickle(pixels, labels):
@@ -218,8 +239,8 @@ def test_names_and_folders_that_are_not_there(tmp_path, function):
 
 @pytest.mark.parametrize("damage", [None, lambda content: content[:-100]])
 def test_images_are_decoded_once_unless_the_cache_is_damaged(tmp_path, cache, monkeypatch, damage):
-    decoded, original = [], layouts._decode
-    monkeypatch.setattr(layouts, "_decode", lambda images: decoded.append(1) or original(images))
+    decoded, original = [], labeled._decode
+    monkeypatch.setattr(labeled, "_decode", lambda images: decoded.append(1) or original(images))
     write_parquet(tmp_path / "cifar10", *CIFAR)
     check("cifar10", tmp_path)
     assert not decoded

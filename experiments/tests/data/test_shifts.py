@@ -4,8 +4,7 @@ import torch
 from PIL import Image
 
 from effdeg_lab.data import MADE_UP, check, load
-from effdeg_lab.data.image_files import store_folders, store_tables
-from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images, store_folders, store_tables
 from effdeg_lab.data.pacs import DOMAINS, find_pacs
 from effdeg_lab.data.shifts import SHIFTS, find_test_set, read_classes
 from effdeg_lab.models.made_up import paint, write_pacs, write_table
@@ -55,8 +54,6 @@ def test_the_class_lists_are_the_published_ones():
 @pytest.mark.parametrize(
     ("name", "place", "classes"),
     [
-        ("imagenet", "imagenet/val", 1000),
-        ("imagenet-train", "ILSVRC/Data/CLS-LOC/train", 1000),
         ("imagenet-v2", "imagenet-v2", 1000),
         ("imagenet-r", "imagenet-r", 200),
     ],
@@ -70,6 +67,11 @@ def test_folders_are_named_by_wordnet_id(tmp_path, name, place, classes):
     found = find_test_set(name, tmp_path, CROP)
     assert len(found) == len(found.counts_as) == classes
     assert [(number,) for number in get_numbers(found)] == [found.counts_as[label] for label in found.labels]
+    part = found.take(10)
+    assert len(part) == 10
+    assert [(number,) for number in get_numbers(part)] == [part.counts_as[label] for label in part.labels]
+    assert part.labels[-1] == found.labels[-1]
+    assert len(found.take(5000)) == classes
 
 
 def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
@@ -89,27 +91,7 @@ def test_logits_are_restricted_to_the_classes_of_the_set(tmp_path):
         objectnet.project(logits[:, :200])
 
 
-def write_tables(folder, labels, name="val"):
-    for part, shard in enumerate((labels[: len(labels) // 2], labels[len(labels) // 2 :])):
-        images = {f"{label}.png": paint(color(label)) for label in shard}
-        write_table(folder / f"{name}-0000{part}-of-00002.parquet", images, label=shard)
-
-
-@pytest.mark.parametrize("name", ["val", "validation"])
-def test_imagenet_is_read_from_the_hubs_files(tmp_path, name):
-    labels = torch.randperm(1000).tolist()
-    write_tables(tmp_path / "imagenet", labels, name)
-    found = find_test_set("imagenet", tmp_path, CROP)
-    assert found.labels.tolist() == get_numbers(found) == labels
-    part = found.take(10)
-    assert (len(part), part.labels.tolist()) == (10, get_numbers(part))
-    assert part.labels[-1] == labels[-1]
-    assert len(found.take(5000)) == 1000
-
-
 def test_what_is_missing_or_wrong_is_named(tmp_path):
-    with pytest.raises(ValueError, match="Did you mean 'imagenet-r'"):
-        find_test_set("imagenet_r", tmp_path, CROP)
     for name in SHIFTS:
         with pytest.raises(FileNotFoundError, match=f"{name} was not found: expected "):
             find_test_set(name, tmp_path, CROP)
@@ -119,9 +101,6 @@ def test_what_is_missing_or_wrong_is_named(tmp_path):
     write(tmp_path / "imagenet-r", ALL[0].wnid, 0)  # a class of ImageNet, but not of this set
     with pytest.raises(ValueError, match=f"{ALL[0].wnid} is not a class of imagenet-r: expected folders such as "):
         find_test_set("imagenet-r", tmp_path, CROP)
-    write_tables(tmp_path / "imagenet", [*range(999), 1000])
-    with pytest.raises(ValueError, match="has the label 1000; expected numbers from 0 to 999"):
-        find_test_set("imagenet", tmp_path, CROP)
 
 
 def test_the_crop_is_the_center_of_the_resized_image():

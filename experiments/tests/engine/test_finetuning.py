@@ -11,11 +11,11 @@ from torch.nn.functional import one_hot
 from effdeg_lab.core.runs import StoppedError
 from effdeg_lab.data import load
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
-from effdeg_lab.engine import Training, classify, probe, train
+from effdeg_lab.engine import Training, classify, finetuning, train
 from effdeg_lab.engine.classify import make_network
 from effdeg_lab.engine.examples import DeviceExamples, resize
+from effdeg_lab.engine.finetuning import fit_logistic
 from effdeg_lab.engine.interpolation import interpolate
-from effdeg_lab.engine.probe import fit_logistic
 
 CPU = torch.device("cpu")
 
@@ -80,8 +80,8 @@ def test_a_probe_of_infinite_features_is_refused():
 
 
 def test_a_probe_that_does_not_converge_says_so(monkeypatch):
-    monkeypatch.setattr(probe, "_STEPS", 1)
-    monkeypatch.setattr(probe, "_ROUNDS", 1)
+    monkeypatch.setattr(finetuning, "_STEPS", 1)
+    monkeypatch.setattr(finetuning, "_ROUNDS", 1)
     with pytest.warns(RuntimeWarning, match=r"not converged: a derivative of its loss is still 0\.\d+"):
         fit_logistic(*draw_features(), 3, decay=0.01)
 
@@ -171,7 +171,7 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
 def test_what_cannot_be_fine_tuned_is_refused(tmp_path, pictures):
     with pytest.raises(TypeError, match=r"start_from=probe needs an ImageClassifier; model=.* is ResNet9"):
         carry_out(tmp_path, tune(model="effdeg_lab.models:ResNet9"))
-    with pytest.raises(ValueError, match="model='deit-tiny' needs the folder that holds its weights"):
+    with pytest.raises(ValueError, match="model='deit-tiny' needs the folder that holds it"):
         carry_out(tmp_path, tune(model="deit-tiny"))
     with pytest.raises(ValueError, match="pixels=8 is for images; digits has features"):
         DeviceExamples(load("digits", None), small(pixels=8), CPU)

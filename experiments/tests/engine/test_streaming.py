@@ -17,7 +17,8 @@ from engine_runs import assert_same_end, break_off, carry_out, stop_in
 from PIL import Image
 
 from effdeg_lab.core.runs import StoppedError
-from effdeg_lab.data import Labeled, check, decoding, image_files, load
+from effdeg_lab.data import Labeled, check, decoding, load
+from effdeg_lab.data import images as image_files
 from effdeg_lab.data.decoding import Crops, count_decoders, find_center, read_crops
 from effdeg_lab.engine import evaluation
 from effdeg_lab.engine.streaming import StreamedExamples

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import effdeg
 from effdeg_lab.cli import app
-from effdeg_lab.data.images import CLIP_SCALE, Crop
-from effdeg_lab.data.shifts import find_test_set, read_classes
+from effdeg_lab.data.imagenet import find_splits
+from effdeg_lab.data.images import CLIP_SCALE, Crop, Images
+from effdeg_lab.data.shifts import read_classes
 from effdeg_lab.experiments.pools import clip as clip_pool
 from effdeg_lab.experiments.pools.clip import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
 
@@ -95,11 +96,12 @@ def test_rows_have_what_was_published_and_what_was_measured(table, soups, imagen
         features = vision(images)
         return head(features / features.norm(dim=1, keepdim=True))
 
-    images, classes = draw_training_images(find_test_set("imagenet-train", imagenet, Crop(32)), 20, soups / "none")
+    train, test = find_splits(imagenet)()
+    images, classes = draw_training_images(train, Crop(32), 20, soups / "none")
     right = classify((images.decode() / 255 - mean) / std).argmax(1) == classes
     assert row["train_accuracy"] == pytest.approx(right.double().mean().item())
     assert len({row["train_accuracy"] for row in rows}) > 2
-    tests = (find_test_set("imagenet", imagenet, Crop(32)).images.decode() / 255 - mean) / std
+    tests = (Images(test, Crop(32), "imagenet").decode() / 255 - mean) / std
     measured = effdeg.measure(classify, tests, paths=6, nodes=16, degree=5, components=3)
     assert row["effective_degree@3"] == pytest.approx(measured.value, rel=1e-3)
     assert row["gap"] == row["train_accuracy"] - row["test_accuracy"]
@@ -136,15 +138,15 @@ def test_the_figures_come_from_the_table_and_names_decide_what_is_one_model(tabl
 
 
 def test_images_that_were_held_out_are_not_drawn(imagenet, tmp_path):
-    train = find_test_set("imagenet-train", imagenet, Crop(32))
+    train, _ = find_splits(imagenet)()
     held_out = np.arange(1000) % 3 > 0
     np.save(tmp_path / "marks.npy", held_out.astype(float))
-    _, classes = draw_training_images(train, 200, tmp_path / "marks.npy")
+    _, classes = draw_training_images(train, Crop(32), 200, tmp_path / "marks.npy")
     assert len({*classes.tolist()}) == 200
     assert not held_out[classes].any()
     np.save(tmp_path / "marks.npy", held_out[:10])
     with pytest.raises(ValueError, match="it has 10 entries, and there are 1,000 training images"):
-        draw_training_images(train, 200, tmp_path / "marks.npy")
+        draw_training_images(train, Crop(32), 200, tmp_path / "marks.npy")
 
 
 def test_what_is_missing_is_named(soups, tmp_path):

@@ -16,8 +16,8 @@ import torch
 from effdeg.io import describe_install
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
+from effdeg_lab.core.results import Selection
 from effdeg_lab.core.runs import Run, RunFolder, StoppedError
-from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
 from effdeg_lab.core.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace

@@ -9,8 +9,7 @@ from effdeg_lab.core.settings import Settings, suggest
 from effdeg_lab.data import cifar10, imagenet, mnist, pacs, tiny_imagenet
 from effdeg_lab.data.cifar10 import CIFAR10N
 from effdeg_lab.data.imagenet import ImageSet
-from effdeg_lab.data.labeled import Labeled, make_labeled
-from effdeg_lab.data.layouts import LAYOUTS, find_layout
+from effdeg_lab.data.labeled import LAYOUTS, Labeled, find_layout, make_labeled
 from effdeg_lab.data.sources import DataSet, Size, explain_missing, require_folder
 
 __all__ = [

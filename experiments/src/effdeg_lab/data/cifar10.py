@@ -16,8 +16,7 @@ from torch import Tensor
 from effdeg_lab.data.corruptions import find_corrupted
 from effdeg_lab.data.images import decode_by_path
 from effdeg_lab.data.labeled import Labeled, find_labeled
-from effdeg_lab.data.layouts import Array, Arrays, explain_errors, find_shards
-from effdeg_lab.data.sources import HUB, DataSet, Size
+from effdeg_lab.data.sources import HUB, Array, Arrays, DataSet, Size, explain_errors, find_shards
 
 LoadLabeled = Callable[[], Labeled]
 CIFAR10N = {

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.labeled import Corrupted
-from effdeg_lab.data.layouts import Array, explain_errors, find_shards, read_tables
+from effdeg_lab.data.labeled import Corrupted, read_tables
+from effdeg_lab.data.sources import Array, explain_errors, find_shards
 
 KINDS = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from effdeg_lab.core.signals import end_with_parent
-from effdeg_lab.data.image_files import StoredImages
-from effdeg_lab.data.images import draw_boxes_to_crop
+from effdeg_lab.data.images import StoredImages, draw_boxes_to_crop
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Key = tuple[int, int]  # an epoch and the index of an image

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from effdeg_lab.data.image_files import (
+from effdeg_lab.data.images import (
     SUFFIXES,
     StoredImages,
     list_classes,
@@ -17,11 +17,11 @@ from effdeg_lab.data.image_files import (
     store_names,
     store_tables,
 )
-from effdeg_lab.data.layouts import Scale, explain_errors, find_shards
-from effdeg_lab.data.sources import HUB, DataSet
+from effdeg_lab.data.sources import HUB, DataSet, Scale, explain_errors, find_shards
 
 _CLASSES = 1000
 _SCALE: Scale = (0.5,) * 3, (0.5,) * 3  # both of the paper's recipes scale pixels to [-1, 1]
+Read = Callable[[], tuple[StoredImages, StoredImages]]
 _STATED = "train/CLASS/*.JPEG and val/CLASS/*.JPEG, or train-*.parquet and val*-*.parquet"
 
 
@@ -50,23 +50,33 @@ class ImageSet:
 
 
 def find_imagenet(folder: Path, _: int | None = None) -> Callable[[], ImageSet]:
-    """Find ImageNet in the data folder: in ``imagenet``, in the folders of Kaggle's archive, or directly in it."""
-    places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC/Data/CLS-LOC", "")]
+    """Find ImageNet in the data folder, with the images of both splits in a fixed random order."""
+    read = find_splits(folder)
+    return lambda: _make_set(folder, *read())
+
+
+def find_splits(folder: Path) -> Read:
+    """Find ImageNet in the data folder, and return what reads its training and test images, in the order of the files.
+
+    It is in ``imagenet`` or ``ILSVRC2012``, in the folders of Kaggle's archive, or directly in the data folder.
+    """
+    places = [folder / place for place in ("imagenet", "imagenet/data", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "")]
     for place in places:
         if (read := _find_splits(place, folder)) is not None:
-            return lambda: _make_set(place, *read())
+            return read
     listed = ", ".join(map(str, places[:-1]))
     raise FileNotFoundError(f"imagenet was not found: expected {_STATED} in {listed} or {places[-1]} itself.")
 
 
-def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, StoredImages]] | None:
-    if (place / "train").is_dir() and (place / "val").is_dir():
+def _find_splits(place: Path, folder: Path) -> Read | None:
+    val = next((place / name for name in ("val_in_folder", "val") if (place / name).is_dir()), None)
+    if (place / "train").is_dir() and val is not None:
         # Kaggle's archive has all validation images in one folder, and their classes in a table.
         table = folder / "LOC_val_solution.csv"
-        flat = not list_classes(place / "val")
+        flat = not list_classes(val)
         if flat and not table.is_file():
-            raise FileNotFoundError(f"{place / 'val'} has no class folders, and {table} with the classes is missing.")
-        return lambda: _read_folders(place / "train", place / "val", table if flat else None)
+            raise FileNotFoundError(f"{val} has no class folders, and {table} with the classes is missing.")
+        return lambda: _read_folders(place / "train", val, table if flat else None)
     tests = [split for split in ("val", "validation") if any(place.glob(f"{split}-*.parquet"))]
     if not tests or not any(place.glob("train-*.parquet")):
         return None
@@ -74,21 +84,21 @@ def _find_splits(place: Path, folder: Path) -> Callable[[], tuple[StoredImages, 
     return lambda: (store_tables(train), store_tables(test))
 
 
-def _make_set(place: Path, train: StoredImages, test: StoredImages) -> ImageSet:
+def _make_set(folder: Path, train: StoredImages, test: StoredImages) -> ImageSet:
     """Check the labels, and bring both splits into a fixed random order."""
     if not len(train) or not len(test):
-        raise ValueError(f"{place}: there are {len(train)} training and {len(test)} test images; expected some.")
+        raise ValueError(f"{folder}: there are {len(train)} training and {len(test)} test images; expected some.")
     classes = int(train.labels.max()) + 1
     if len(labels := np.unique(train.labels)) < 2:
-        raise ValueError(f"{place}: all training images are of one class; expected at least two.")
+        raise ValueError(f"{folder}: all training images are of one class; expected at least two.")
     if labels[0] < 0 or len(labels) < classes:
         raise ValueError(
-            f"{place}: the {len(labels)} training labels go from {labels[0]} to {labels[-1]}; expected consecutive "
+            f"{folder}: the {len(labels)} training labels go from {labels[0]} to {labels[-1]}; expected consecutive "
             "numbers from 0."
         )
     if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
         raise ValueError(
-            f"{place}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; expected 0 to "
+            f"{folder}: {test.describe(int(wrong[0]))} has the label {test.labels[wrong[0]]}; expected 0 to "
             f"{classes - 1}, as in training."
         )
     # Shuffled, so that the first images are a fair sample: folders list one class after the other.

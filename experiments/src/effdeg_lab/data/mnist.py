@@ -12,8 +12,7 @@ from torch.nn.functional import pad
 
 from effdeg_lab.data.cifar10 import CIFAR10, find_images
 from effdeg_lab.data.labeled import Labeled, find_labeled, make_labeled
-from effdeg_lab.data.layouts import Array, Arrays, explain_errors
-from effdeg_lab.data.sources import HUB, DataSet, Size
+from effdeg_lab.data.sources import HUB, Array, Arrays, DataSet, Size, explain_errors
 
 
 def find_mnist(folder: Path, _: int | None = None) -> Callable[[], Labeled]:

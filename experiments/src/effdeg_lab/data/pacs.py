@@ -8,11 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from effdeg_lab.data.image_files import StoredImages, store_folders, store_tables
-from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop, Images, StoredImages, store_folders, store_tables
 from effdeg_lab.data.labeled import Labeled
-from effdeg_lab.data.layouts import find_shards
-from effdeg_lab.data.sources import DataSet
+from effdeg_lab.data.sources import DataSet, find_shards
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")

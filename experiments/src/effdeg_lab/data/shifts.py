@@ -1,25 +1,20 @@
-"""ImageNet and five distribution shifts of it, in their usual layouts.
+"""Five distribution shifts of ImageNet, in their usual layouts.
 
 Each is a set of images with classes of its own; one or several of ImageNet's classes count as each of them.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
-from effdeg_lab.core.settings import suggest
-from effdeg_lab.data.image_files import StoredImages, store_folders, store_tables
-from effdeg_lab.data.images import Crop, Images
-from effdeg_lab.data.layouts import Scale, find_shards
-
-SHIFTS = ("imagenet-v2", "imagenet-r", "imagenet-a", "imagenet-sketch", "objectnet")
-"""The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
+from effdeg_lab.data.images import Crop, Images, StoredImages, store_folders
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,11 @@ class TestSet:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and labels in parts, decoded in other processes if there are many."""
+        workers = 0 if self.images.kept is not None or len(self) <= size else min(16, os.cpu_count() or 1)
+        return zip(DataLoader(self.images, size, num_workers=workers), torch.split(self.labels, size), strict=True)
+
     def project(self, logits: Tensor) -> Tensor:
         """Restrict logits, N × 1,000, to the classes of this set; the largest counts where there are several."""
         if logits.shape[-1] != len(read_classes()):
@@ -80,8 +80,6 @@ class _Layout:
 
 
 _LAYOUTS: Mapping[str, _Layout] = {
-    "imagenet-train": _Layout(("imagenet/train", "ILSVRC2012/train", "ILSVRC/Data/CLS-LOC/train")),
-    "imagenet": _Layout(("imagenet/val_in_folder", "imagenet/val", "ILSVRC2012/val", "ILSVRC/Data/CLS-LOC/val")),
     "imagenet-v2": _Layout(("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency", "imagenet-v2")),
     "imagenet-r": _Layout(("imagenet-r",), lambda each: each.wnid if each.in_r else ""),
     "imagenet-a": _Layout(("imagenet-a",), lambda each: each.wnid if each.in_a else ""),
@@ -92,37 +90,32 @@ _LAYOUTS: Mapping[str, _Layout] = {
     ),
 }
 
+SHIFTS = (*_LAYOUTS,)
+"""The shifts of the paper's Table 2; ``avg OOD`` is their unweighted mean."""
+
 
 def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
-    """Find ImageNet's validation images or one of its shifts in the data folder; images are decoded on access.
+    """Find one of :data:`SHIFTS` in the data folder; images are decoded on access.
 
-    The name is ``imagenet``, ``imagenet-train``, or one of :data:`SHIFTS`. Classes are folders named by WordNet id; by
-    number for ImageNetV2 as published; or by ObjectNet's names, without those that match no class of ImageNet.
-    Validation images may also be ``imagenet/val-*.parquet`` or ``imagenet/validation-*.parquet``, as on the Hugging
-    Face hub, with ImageNet's class numbers as labels.
+    Classes are folders named by WordNet id; by number for ImageNetV2 as published; or by ObjectNet's names, without
+    those that match no class of ImageNet.
 
     Raises:
         FileNotFoundError: If there are no images, or none of a class.
-        ValueError: If the name is not known, or a folder is not that of a class.
+        ValueError: If a folder is not that of a class.
     """
-    if name not in _LAYOUTS:
-        raise ValueError(f"{name!r} is not a known test set. {suggest(name, [*_LAYOUTS])}")
     layout = _LAYOUTS[name]
     crop, members = replace(crop, border=layout.border), _find_members(layout)
     places = [folder / place for place in layout.places]
-    root, tables = next((each for each in places if each.is_dir()), None), folder / "imagenet"
-    splits = ("validation", "val") if name == "imagenet" else ()
-    shards = [file for each in splits if any(tables.glob(f"{each}-*.parquet")) for file in find_shards(tables, each)]
-    if root is None and not shards:
+    root = next((each for each in places if each.is_dir()), None)
+    if root is None:
         raise FileNotFoundError(f"{name} was not found: expected {' or '.join(map(str, places))}.")
-    stored = _store_folders(name, root, members) if root else store_tables(shards)
+    stored = _store_folders(name, root, members)
     labels = torch.from_numpy(stored.labels)
-    if wrong := [label for label in labels.tolist() if label not in range(len(members))]:
-        raise ValueError(f"{tables} has the label {wrong[0]}; expected numbers from 0 to 999.")
     if missing := sorted({*range(len(members))} - {*labels.tolist()}):
         names = [[*members][label] for label in missing[:3]]
         raise FileNotFoundError(
-            f"{root or tables} has no images of {len(missing)} of the {len(members)} classes of {name}: "
+            f"{root} has no images of {len(missing)} of the {len(members)} classes of {name}: "
             f"{', '.join(names)}{' and others' if len(missing) > 3 else ''}. Expected a folder of images for each."
         )
     return TestSet(name, Images(stored, crop, name), labels, tuple(members.values()))
@@ -152,30 +145,3 @@ def _store_folders(name: str, root: Path, members: Mapping[str, tuple[int, ...]]
         expected = ", ".join([*labels][:3])
         raise ValueError(f"{root / unknown[0]} is not a class of {name}: expected folders such as {expected}.")
     return store_folders(root, {folder: labels[folder] for folder in folders if folder in labels})
-
-
-@torch.no_grad()
-def measure_accuracy(model: nn.Module, test_set: TestSet, scale: Scale, *, batch: int = 256, workers: int = 0) -> float:
-    """Return the share of a set's images whose class has the largest logit, among the set's own classes.
-
-    Args:
-        model: Takes normalized images and returns ImageNet's 1,000 logits; it is left as it was.
-        test_set: The images to measure the accuracy on.
-        scale: The mean and the standard deviation of pixels in [0, 1], by channel.
-        batch: Images per forward pass.
-        workers: Processes that decode images.
-    """
-    modes, device = [(each, each.training) for each in model.modules()], next(model.parameters()).device
-    mean, std = (torch.tensor(each, device=device).view(-1, 1, 1) for each in scale)
-    model.eval()
-    right, start = 0, 0
-    try:
-        for images in DataLoader(test_set.images, batch_size=batch, num_workers=workers):
-            labels = test_set.labels[start : start + len(images)].to(device)
-            logits = model((images.to(device).float() / 255 - mean) / std)
-            right += int((test_set.project(logits).argmax(1) == labels).sum())
-            start += len(images)
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    return right / start

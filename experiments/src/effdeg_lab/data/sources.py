@@ -1,11 +1,17 @@
-"""Where data sets are published, how large they are, and errors that say so."""
+"""Where data sets are published, how large they are, and errors that name their files."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 HUB = "on the Hugging Face hub"
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, Array]  # inputs and labels as they were read, not yet checked
+Scale = tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation of pixels
 
 
 class Size(NamedTuple):
@@ -44,8 +50,27 @@ def explain_missing(name: str, folder: Path | None, source: str = "") -> Iterato
         raise
 
 
-def require_folder(name: str, folder: Path | None, hint: str = "") -> Path:
-    """Return the folder that holds a data set; raise if none was given."""
+def require_folder(name: str, folder: Path | None, hint: str = "", *, what: str = "data") -> Path:
+    """Return the folder that holds a data set or a model; raise if none was given."""
     if folder is None:
-        raise ValueError(f"data={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
+        raise ValueError(f"{what}={name!r} needs the folder that holds it: give --data DIR or set EFFDEG_DATA.{hint}")
     return folder
+
+
+def find_shards(folder: Path, name: str) -> list[Path]:
+    """Find ``NAME-*.parquet``, and check that none is missing if names are like ``train-00000-of-00003.parquet``."""
+    files = sorted(folder.glob(f"{name}-*.parquet"))
+    parts = re.search(r"-of-0*(\d+)\.parquet$", files[0].name) if files else None
+    expected = int(parts[1]) if parts else 1
+    if len(files) < expected:
+        raise FileNotFoundError(f"{folder} is incomplete: found {len(files)} of {expected} {name}-*.parquet.")
+    return files
+
+
+@contextmanager
+def explain_errors(file: Path, what: str) -> Iterator[None]:
+    """Add the name of a file, and what it should be, to any error while it is read."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read as {what}: {error}") from error

@@ -7,9 +7,8 @@ from pathlib import Path
 from torch import Tensor
 
 from effdeg_lab.data.images import decode_by_path
-from effdeg_lab.data.labeled import Labeled, make_labeled
-from effdeg_lab.data.layouts import explain_errors, find_shards, read_tables
-from effdeg_lab.data.sources import HUB, DataSet, Size
+from effdeg_lab.data.labeled import Labeled, make_labeled, read_tables
+from effdeg_lab.data.sources import HUB, DataSet, Size, explain_errors, find_shards
 
 
 def find_tiny_imagenet(folder: Path, _: int | None = None) -> Callable[[], Labeled]:

@@ -1,7 +1,6 @@
 """One training engine for every classifier, and a loop over steps for anything else that is trained."""
 
-from effdeg_lab.engine.checks import check_training
-from effdeg_lab.engine.classify import train
+from effdeg_lab.engine.classify import check_training, train
 from effdeg_lab.engine.loop import open_loop
 from effdeg_lab.engine.settings import Training
 from effdeg_lab.engine.stacked import train_stacked

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from torch.nn.functional import cross_entropy
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg import SineRamp
+from effdeg.io import find_code
 from effdeg_lab.core.runs import Job, get_rank_and_size
 from effdeg_lab.core.settings import suggest
-from effdeg_lab.data import ImageSet
+from effdeg_lab.data import CIFAR10N, ImageSet, Size, check_all, get_size
 from effdeg_lab.data import load_shared as load
-from effdeg_lab.engine.examples import DeviceExamples
+from effdeg_lab.engine.examples import DeviceExamples, check_images, check_labeled, count_examples
 from effdeg_lab.engine.finetuning import find_more_shifts, fit_head, measure_interpolated
 from effdeg_lab.engine.flat import is_matrix
 from effdeg_lab.engine.label_noise import WrongLabels
@@ -24,10 +26,10 @@ from effdeg_lab.engine.loop import Loop, open_loop, share_batch
 from effdeg_lab.engine.observation import observe_tests
 from effdeg_lab.engine.regularizers import can_compile_penalty, make_regularizer
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import Task
-from effdeg_lab.engine.streaming import StreamedExamples, make_examples
-from effdeg_lab.engine.teacher import Teacher
-from effdeg_lab.models import ViT, make_model
+from effdeg_lab.engine.step import Task, Teacher, evaluating
+from effdeg_lab.engine.streaming import StreamedExamples, check_stored, make_examples
+from effdeg_lab.models import PRETRAINED, ViT, check_model, make_model
+from effdeg_lab.models.pretrained import find_pretrained
 
 
 def train(settings: Training, job: Job) -> None:
@@ -54,6 +56,56 @@ def train(settings: Training, job: Job) -> None:
             summary = summarize(loop, task, examples, settings)
         # Without the lock: proxies take long, and leave much of a GPU to the next run.
         finish(loop, task, examples, job, summary)
+
+
+def check_training(several: Iterable[Training], folder: Path | None) -> None:
+    """Raise unless runs with these settings find their data, and their settings fit together.
+
+    Whether settings fit the data is checked only for published data sets, whose sizes are known without reading them.
+    """
+    several = list(dict.fromkeys(each.change({"seed": 0}) for each in several))
+    check_all(several, folder)
+    for name in dict.fromkeys(each.model for each in several):
+        if name in PRETRAINED:
+            find_pretrained(name, folder)
+        elif ":" in name:
+            find_code(name)
+    for settings in several:
+        check_model(settings.model, dropout=settings.dropout)
+        regularizer = make_regularizer(settings)
+        if size := get_size(settings.data):
+            _check_size(settings, size, regularizer.weight)
+        elif settings.data == "imagenet":
+            check_stored(settings)
+            if settings.limit is not None:
+                settings.check_steps(settings.epochs * (settings.limit // settings.batch))
+    # Many runs of a sweep have the same network.
+    for settings in {(each.model, each.dropout, each.at, each.data, each.pixels): each for each in several}.values():
+        # Images in files get their size from the settings; a network fits any number of classes.
+        size = Size(0, 0, (3,), 2) if settings.data == "imagenet" else get_size(settings.data)
+        if size and settings.model not in PRETRAINED and ":" not in settings.model:
+            _check_network(settings, size)
+
+
+def _check_size(settings: Training, size: Size, weight: float) -> None:
+    """Raise unless the settings fit the number and the shape of the examples."""
+    _, count = count_examples(size.train, settings)
+    if settings.labeled is not None and settings.labeled > count:
+        raise ValueError(f"labeled={settings.labeled} is more than the {count} training examples.")
+    if settings.labeled is not None:
+        check_labeled(settings.labeled, size.classes)
+    check_images(settings, size.shape)
+    check_suspect(settings, known=settings.data in CIFAR10N)
+    Schedules(settings, steps=settings.epochs * (count // settings.batch), weight=weight)
+
+
+def _check_network(settings: Training, size: Size) -> None:
+    """Raise unless the network fits the shape of the examples, and has the layer that paths lie at."""
+    side = settings.pixels
+    shape = size.shape if side is None else (size.shape[0], side, side)
+    with torch.random.fork_rng(devices=[]):
+        network = make_model(settings.model, shape=shape, classes=size.classes, dropout=settings.dropout)
+    check_layer(network, settings)
 
 
 def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: dict[str, Any]) -> None:
@@ -149,13 +201,11 @@ def make_network(
     return model
 
 
-@torch.no_grad()
 def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
     """Raise unless the network fits the data and has the layer that paths lie at."""
     check_layer(network, settings)
-    training = network.training
-    outputs = network.eval()(examples.normalize(examples.train.first(2).inputs))
-    network.train(training)
+    with evaluating(network):
+        outputs = network(examples.normalize(examples.train.first(2).inputs))
     if not isinstance(outputs, Tensor) or outputs.shape != (2, examples.classes):
         given = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(

@@ -1,6 +1,5 @@
 """What a run evaluates: accuracy, loss, probabilities, the effective degree, and proxies of generalization."""
 
-import os
 import statistics
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -11,8 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import effdeg
 from effdeg import Measurement, Trace, proxies
-from effdeg_lab.data.images import KeptImages
-from effdeg_lab.data.shifts import TestSet, measure_accuracy
+from effdeg_lab.data.shifts import TestSet
 from effdeg_lab.engine.examples import DeviceExamples, Split
 from effdeg_lab.engine.loop import gather
 from effdeg_lab.engine.probabilities import score_probabilities
@@ -82,13 +80,10 @@ def score_set(
     model: nn.Module, examples: DeviceExamples, given: tuple[Tensor, Tensor] | TestSet, precision: str
 ) -> float:
     """Return the accuracy on images that are not on the device yet: one set at a time, as all may be too large."""
-    device = examples.test.labels.device
     if isinstance(given, TestSet):
-        ready = len(given) <= _CHUNK or isinstance(given.images, KeptImages)
-        workers = 0 if ready else min(16, os.cpu_count() or 1)
-        with autocast(device, precision):
-            return measure_accuracy(model, given, examples.scale, workers=workers)
-    images, labels = given
+        found = _predict(model, examples, given, precision)
+        return sum(int((given.project(outputs).argmax(1) == labels).sum()) for outputs, labels in found) / len(given)
+    (images, labels), device = given, examples.test.labels.device
     return score(model, examples, Split(images.to(device).contiguous(), labels.to(device)), precision)[0]
 
 
@@ -170,15 +165,15 @@ def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:
 
 @torch.no_grad()
 def _predict(
-    model: nn.Module, examples: DeviceExamples, split: Split, precision: str
+    model: nn.Module, examples: DeviceExamples, split: Split | TestSet, precision: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the outputs and the labels of a split in parts."""
-    training = model.training
+    training, device = model.training, examples.test.labels.device
     model.eval()
     for inputs, labels in split.chunks(_CHUNK):
-        with autocast(split.labels.device, precision):
-            outputs = model(examples.normalize(inputs)).float()
-        yield outputs, labels
+        with autocast(device, precision):
+            outputs = model(examples.normalize(inputs.to(device))).float()
+        yield outputs, labels.to(device)
     model.train(training)
 
 

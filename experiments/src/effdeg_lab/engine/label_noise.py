@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.settings import Training
-from effdeg_lab.engine.step import State, autocast
+from effdeg_lab.engine.step import State, evaluating
 
 DEGREES = ("degree", "degree_within_label", "degree_of_label")
 """The scores by the effective degree."""
@@ -110,15 +110,13 @@ class WrongLabels:
             self._best = {"best_test_accuracy": test_accuracy, "best_epoch": epoch}
         if not len(self._split):
             return {}
-        inputs, training = self._examples.normalize(self._split.inputs), model.training
+        inputs = self._examples.normalize(self._split.inputs)
 
         def predict(points: Tensor) -> Tensor:
-            with autocast(points.device, self._precision):
+            with evaluating(model, self._precision):
                 return torch.cat([model(part).float() for part in torch.split(points, _CHUNK)])
 
-        model.eval()
         self._last = score_labels(predict, inputs, self._split.labels, seed=epoch)
-        model.train(training)
         self._sums = {name: score + self._sums.get(name, 0.0) for name, score in self._last.items()}
         return {"wrong_labels": self._measure()}
 

@@ -16,6 +16,7 @@ import effdeg
 from effdeg import changes, proxies
 from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.settings import Training
+from effdeg_lab.engine.step import evaluating
 
 POINT_PROXIES: tuple[str, ...] = ("confidence", "entropy", "nuclear_norm", "thresholded_confidence")
 """The proxies that are recorded of the logits: names of :func:`effdeg.proxies.names`."""
@@ -25,6 +26,7 @@ COPIES = "_copies"
 """What the names of measures on paths to changed copies end with."""
 _LABELED, _LEAST_LABELED = 1000, 50  # other test examples, with labels, for thresholded confidence
 _CHUNK = 2**23  # numbers in a batch, which bounds its memory
+_DROPPED = 0.1
 _SHIFT = 8  # as in effdeg.pick, images are shifted by up to their side divided by this
 
 Array = np.ndarray[Any, Any]
@@ -80,6 +82,13 @@ def get_change(images: Tensor) -> changes.Change:
     """Return the usual change of :func:`effdeg.pick`: images are mirrored and shifted, those of one channel shifted."""
     shift = changes.shift(max(1, min(images.shape[-2:]) // _SHIFT))
     return shift if images.shape[1] == 1 else changes.compose(changes.mirror, shift)
+
+
+def drop_tokens(tokens: Tensor, padding: int) -> Tensor:
+    """Return tokens, examples × parts × length, of which a tenth is padding, as in :func:`effdeg.pick`."""
+    ids, mask, *others = tokens.unbind(1)
+    kept = changes.drop_tokens(_DROPPED, padding)({"input_ids": ids, "attention_mask": mask})["input_ids"]
+    return torch.stack([kept, mask, *others], dim=1)
 
 
 def make_copies(inputs: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -177,13 +186,9 @@ def _round(value: float, stderr: float | None) -> dict[str, float | None]:
     return {"value": float(f"{value:.7g}"), "stderr": None if stderr is None else float(f"{stderr:.3g}")}
 
 
-@torch.no_grad()
 def _predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    training = model.training
-    model.eval()
-    outputs = torch.cat([model(part).float() for part in torch.split(inputs, _count_per_batch(inputs))])
-    model.train(training)
-    return outputs
+    with evaluating(model):
+        return torch.cat([model(part).float() for part in torch.split(inputs, _count_per_batch(inputs))])
 
 
 def _count_per_batch(inputs: Tensor) -> int:

@@ -2,7 +2,9 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -15,7 +17,6 @@ from torch.nn.functional import cross_entropy
 from effdeg import Penalty
 from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, RDrop
 from effdeg_lab.engine.flat import Decays, FlatParameters
-from effdeg_lab.engine.teacher import Teacher
 
 State = dict[str, Any]
 
@@ -49,6 +50,42 @@ class Source(Protocol):
 
     def restore(self, state: State | None) -> None:
         """Continue from a checkpoint's state, or start anew."""
+
+
+class Teacher(nn.Module):
+    """An exponential moving average of a network's weights and running statistics, in evaluation mode.
+
+    In update n the new weights count with 1 − min(decay, 1 − 1/n), so the first ones are forgotten early. Torch's
+    ``AveragedModel`` reads n on the CPU, so it cannot be captured in a CUDA graph.
+    """
+
+    count: Tensor
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.model, self._decay = deepcopy(model).eval().requires_grad_(False), decay
+        self.register_buffer("count", torch.zeros((), device=next(model.parameters()).device))
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Add the network's current weights to the average."""
+        self.count += 1
+        kept = (1 - 1 / self.count).clamp(max=self._decay)
+        averages, values = _list_values(self.model), _list_values(model)
+        torch._foreach_mul_(averages, kept)
+        torch._foreach_add_(averages, torch._foreach_mul(values, 1 - kept))
+
+    def restore(self, state: dict[str, Tensor] | None, model: nn.Module) -> None:
+        """Continue from a state, or begin with the network's weights if there is none."""
+        if state is not None:
+            self.load_state_dict(state)
+            return
+        self.model.load_state_dict(model.state_dict())
+        self.count.zero_()
+
+
+def _list_values(model: nn.Module) -> list[Tensor]:
+    return [each.detach() for each in (*model.parameters(), *model.buffers()) if each.is_floating_point()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +131,16 @@ class Task:
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Compute in bf16 if requested, on a GPU, where it pays off; else in float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16" and device.type == "cuda")
+
+
+@contextmanager
+def evaluating(model: nn.Module, precision: str = "float32") -> Iterator[None]:
+    """Run a model as it is used, without dropout and gradients; afterwards it is in the mode in which it was."""
+    training, device = model.training, next((each.device for each in model.parameters()), torch.device("cpu"))
+    model.eval()
+    with torch.no_grad(), autocast(device, precision):
+        yield
+    model.train(training)
 
 
 def compile_on(device: torch.device, function: Callable[..., Any], *, enabled: bool) -> Callable[..., Any]:

@@ -9,14 +9,7 @@ from torch import Tensor
 
 from effdeg_lab.core.runs import get_rank_and_size
 from effdeg_lab.data import ImageSet, Labeled
-from effdeg_lab.data.decoding import (
-    CHUNK,
-    Chunk,
-    Crops,
-    count_decoders,
-    read_crops,
-    split_keys,
-)
+from effdeg_lab.data.decoding import CHUNK, Chunk, Crops, count_decoders, read_crops, split_keys
 from effdeg_lab.engine.augment import RESIZED, augment_crops
 from effdeg_lab.engine.examples import DeviceExamples, Split, add_border, count_examples, crop_batch
 from effdeg_lab.engine.settings import Training

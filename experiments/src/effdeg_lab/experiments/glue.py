@@ -9,7 +9,8 @@ import hashlib
 import math
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from effdeg import Penalty, changes
+from effdeg import Penalty
 from effdeg.baselines import R3F, RDrop, mixup
 from effdeg.baselines import Method as Regularizer
 from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure
@@ -29,22 +30,12 @@ from effdeg_lab.data.sentences import load_task
 from effdeg_lab.data.sources import HUB, explain_missing
 from effdeg_lab.engine.examples import count_examples
 from effdeg_lab.engine.loop import Loop, open_loop
-from effdeg_lab.engine.observation import draw, make_copies, observe
+from effdeg_lab.engine.observation import draw, drop_tokens, make_copies, observe
 from effdeg_lab.engine.settings import PenaltySettings, choose_weights
 from effdeg_lab.engine.stacked import Member, train_stack
-from effdeg_lab.engine.step import Task, autocast
+from effdeg_lab.engine.step import Task, evaluating
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
-from effdeg_lab.show.columns import (
-    ROUGH,
-    count_seeds,
-    format_difference,
-    format_points,
-    format_price,
-    is_rough,
-    make_table,
-    measure_price,
-    tested_on,
-)
+from effdeg_lab.show.columns import ROUGH, MethodTable, count_seeds, format_price, is_rough, measure_price, tested_on
 from effdeg_lab.show.figures import name_rows, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
@@ -58,7 +49,6 @@ _CHUNK = 512
 _MOST_BATCHES = 0.75
 # From a fine-tuned network, embedding mixup starts at a fifth of the rate (Park et al., 2022).
 _SECOND_RATE = 0.2
-_DROPPED = 0.1
 _OWNERS = {"all-": "sentence-transformers", "SmolLM2": "HuggingFaceTB", "gemma": "google"}
 _OBSERVED: dict[str, Any] = {"paths": 200, "nodes": 64}
 
@@ -246,21 +236,13 @@ class Texts:
 
 
 def _observe(model: Any, texts: Texts, count: int) -> dict[str, Any]:
-    """Observe an encoder on dev examples; as in :func:`effdeg.pick`, a tenth of their tokens become padding."""
-    drop = changes.drop_tokens(_DROPPED, getattr(model.model.config, "pad_token_id", None) or 0)
-
-    def change(tokens: Tensor) -> Tensor:
-        ids, mask, types = tokens.unbind(1)
-        return torch.stack([drop({"input_ids": ids, "attention_mask": mask})["input_ids"], mask, types], dim=1)
-
+    """Observe an encoder on dev examples, and on copies without a tenth of their tokens."""
+    padding = getattr(model.model.config, "pad_token_id", None) or 0
     chosen = draw(len(texts.dev_labels), count).to(texts.dev_labels.device)
-    tokens, training = texts.dev_tokens[chosen], model.training
-    model.eval()  # also where only a half of it is run
-    found = observe(
-        model, tokens, make_copies(tokens, change), texts.dev_labels[chosen], embed=model.embed, **_OBSERVED
-    )
-    model.train(training)
-    return found
+    tokens, labels = texts.dev_tokens[chosen], texts.dev_labels[chosen]
+    copies = make_copies(tokens, partial(drop_tokens, padding=padding))
+    with evaluating(model):  # also where only a half of it is run
+        return observe(model, tokens, copies, labels, embed=model.embed, **_OBSERVED)
 
 
 def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task:
@@ -381,19 +363,15 @@ class TextPenalty(nn.Module):
         return pairs[chosen]
 
 
-@torch.no_grad()
 def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: bool) -> dict[str, Any]:
     """Score the dev examples: all of them, and the two halves, one to choose by and one to report.
 
     Training examples are scored only at the end: that takes longer, and says little before.
     """
-    training = model.training
-    model.eval()
-    with autocast(texts.labels.device, settings.precision):
+    with evaluating(model, settings.precision):
         dev = torch.cat([model(part).float() for part in torch.split(texts.dev_tokens, _CHUNK)])
         shown = torch.split(texts.tokens[:1000], _CHUNK) if last else ()
         train = [model(part).float() for part in shown]
-    model.train(training)
     predicted, truth = dev.argmax(1).cpu(), texts.dev_labels.cpu()
     found: dict[str, Any] = {f"dev_{name}": measure(predicted, truth) for name, measure in METRICS.items()}
     found["dev_loss"] = float(nn.functional.cross_entropy(dev, texts.dev_labels))
@@ -473,19 +451,16 @@ class FineTuned(Study):
         return ", ".join([self.task, *encoders])
 
     def _list_scores(self, results: Results) -> Table:
-        methods, first = [each for each in results.methods if each.state != "not run"], results.methods[0]
-        papers = [each.method.paper for each in methods]
-        spreads = [each.spread("score") for each in methods]
-        columns = {
-            "": [each.method.title for each in methods],
-            "paper, %": [f"{paper.mean:.2f}" if paper else NOTHING for paper in papers],
-            "here, %": [format_points(spread, each.state) for spread, each in zip(spreads, methods, strict=True)],
-            "best, %": [f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods],
-            "failed": [f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods],
-            f"against {first.method.title}": [
-                format_difference(results.difference(each, key="score")) for each in methods
-            ],
-        }
+        methods = [each for each in results.methods if each.state != "not run"]
+        table, papers = MethodTable(results, methods), [each.method.paper for each in methods]
+        table.add("paper, %", (f"{paper.mean:.2f}" if paper else NOTHING for paper in papers))
+        table.add_means("here, %", "score", states=True)
+        best = (f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods)
+        table.add("best, %", best)
+        failed = (f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods)
+        table.add("failed", failed)
+        table.add_differences(f"against {table.first}", "score")
+        table.bold |= bold_largest(papers, 1) | bold_largest(_list_complete(methods, "score"), 2)
         # The recipe's number of seeds is only for its own settings.
         planned = "" if results.changes else f"of the recipe's {len(results.recipe.seeds)} "
         notes = [
@@ -493,39 +468,29 @@ class FineTuned(Study):
             "deviation over seeds. Failed: not above what the most frequent class scores.",
             f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
             *_describe_paper(methods),
-            *_describe_best(methods, _name_examples(results)),
+            *_describe_best(_add_epochs(results).done, _name_examples(results)),
         ]
         if any(each.time() is not None for each in methods):
-            columns["step, ms"] = [_format_step(results, each) for each in methods]
-            notes.append(
-                f"Step: of runs that had the device to themselves; in brackets, against {first.method.title}'s."
-            )
+            table.add("step, ms", (_format_step(results, each) for each in methods))
+            notes.append(f"Step: of runs that had the device to themselves; in brackets, against {table.first}'s.")
             notes += [ROUGH] if is_rough(results) else []
         notes += results.failures
         absent = [each.method.title for each in results.methods if each not in methods]
         notes += [f"Not run: {'; '.join(absent)}."] if absent else []
-        title = f"{self._name(results)}: {self.metric}, {results.heading}"
-        largest = bold_largest(_keep_complete(spreads), 2)
-        return make_table(title, columns, notes, bold_largest(papers, 1) | largest)
+        return table.make(f"{self._name(results)}: {self.metric}, {results.heading}", notes)
 
     def _list_halves(self, results: Results) -> Table:
-        methods, first, bold = results.done, results.methods[0].method, frozenset[tuple[int, int]]()
-        columns = {"": [each.method.title for each in methods]}
-        for when, read in (("last epoch", lambda run: run.value("score_to_report")), ("chosen epoch", read_chosen)):
-            scores = {each.method.name: _read_all(each, read) for each in methods}
-            plain = scores.get(first.name)
-            spreads = [Spread.of(each.values()) if each else None for each in scores.values()]
-            bold |= bold_largest(_keep_complete(spreads), len(columns))
-            columns[f"{when}, %"] = list(map(format_points, spreads))
-            columns[f"{when}, against {first.title}"] = [
-                format_difference(Difference.of(each, plain) if each and plain and name != first.name else None)
-                for name, each in scores.items()
-            ]
+        results = _add_epochs(results)
+        table = MethodTable(results, results.done)
+        for when, key in (("last epoch", "score_to_report"), ("chosen epoch", "score_chosen")):
+            table.bold |= bold_largest(_list_complete(table.methods, key), len(table.columns))
+            table.add_means(f"{when}, %", key)
+            table.add_differences(f"{when}, against {table.first}", key)
         notes = (
             f"On every second example of {_name_examples(results)}. Chosen: the epoch with the highest score on the "
             "other half, the first of several; of a second stage, among its own epochs.",
         )
-        return make_table(f"{self._name(results)}: {self.metric} on the half to report", columns, notes, bold)
+        return table.make(f"{self._name(results)}: {self.metric} on the half to report", notes)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
         methods = results.done
@@ -584,10 +549,15 @@ def _last_stage(run: Run) -> list[dict[str, Any]]:
     return run.metrics[-run.settings["epochs"] :]
 
 
-def _read_all(each: MethodRuns, read: Callable[[Run], float]) -> dict[int, float]:
-    """Read a number from every run, by seed; empty if a run lacks it."""
-    found = {run.seed: read(run) for run in each.runs}
-    return {} if any(map(math.isnan, found.values())) else found
+def _add_epochs(results: Results) -> Results:
+    """Return the results with the scores after chosen epochs in the summaries, where epochs were scored."""
+
+    def add(run: Run) -> Run:
+        scores = {"score_chosen": read_chosen(run), "score_best": _read_best(run)}
+        return replace(run, summary={**(run.summary or {}), **scores})
+
+    methods = tuple(replace(each, runs=tuple(map(add, each.runs))) for each in results.methods)
+    return replace(results, methods=methods)
 
 
 def _count_failed(each: MethodRuns) -> int:
@@ -603,8 +573,8 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
 
 def _describe_best(methods: Iterable[MethodRuns], examples: str) -> list[str]:
     """Return a note on the best epochs, if epochs were scored."""
-    scores = {each.method.title: _read_all(each, _read_best) for each in methods}
-    known = "; ".join(f"{title} {100 * Spread.of(each.values()).mean:.2f}" for title, each in scores.items() if each)
+    scores = {each.method.title: each.spread("score_best") for each in methods}
+    known = "; ".join(f"{title} {100 * each.mean:.2f}" for title, each in scores.items() if each)
     return [f"After the best epoch of each run, chosen by the same examples of {examples}: {known}."] if known else []
 
 
@@ -626,8 +596,9 @@ def _format_step(results: Results, each: MethodRuns) -> str:
     return f"{step:,.1f}" + ("" if price is None else f" ({format_price(price)})")
 
 
-def _keep_complete(spreads: Sequence[Spread | None]) -> list[Spread | None]:
-    """Leave out means over fewer seeds than others have: they may be the largest only because seeds are missing."""
+def _list_complete(methods: Iterable[MethodRuns], key: str) -> list[Spread | None]:
+    """Return the means, without those over fewer seeds than others have, which may be the largest by chance."""
+    spreads = [each.spread(key) for each in methods]
     most = max((spread.count for spread in spreads if spread), default=0)
     return [spread if spread and spread.count == most else None for spread in spreads]
 

@@ -8,10 +8,9 @@ Cost on one H200: 10 to 20 s per run (estimated).
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,24 +19,23 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 import effdeg
-from effdeg import changes
 from effdeg.baselines import Method as Regularizer
 from effdeg.baselines import RDrop, mixup
 from effdeg.functional import effective_degree, fit
 from effdeg_lab.core.recipe import Method, Recipe, Study
-from effdeg_lab.core.results import MethodRuns, Results
+from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.search import Draws, draw_points
 from effdeg_lab.core.settings import check_pairs, setting, unnamed
 from effdeg_lab.data.completions import SCAN, Completions, load_completions
 from effdeg_lab.engine import Task, open_loop
-from effdeg_lab.engine.observation import draw, make_copies, observe
+from effdeg_lab.engine.observation import draw, drop_tokens, make_copies, observe
 from effdeg_lab.engine.settings import PenaltySettings
-from effdeg_lab.engine.step import autocast
+from effdeg_lab.engine.step import evaluating
 from effdeg_lab.experiments.glue import find_folder
 from effdeg_lab.experiments.picking.study import make_recipe as make_pool
 from effdeg_lab.models.text import load_tokenizer, quiet_transformers
-from effdeg_lab.show.columns import format_difference, list_values, make_table
+from effdeg_lab.show.columns import MethodTable, list_values
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -46,7 +44,6 @@ _CHUNK = 64  # sequences in a batch of an evaluation
 _WARM_UP = 0.05  # share of steps in which the rate rises
 # Of R-Drop, whose two passes differ by nothing else. These models were trained without: 0.1 doubles their loss.
 _DROPOUT = 0.02
-_DROPPED = 0.1  # share of tokens that are replaced in changed copies
 _LORA_SCALE = 2.0  # α / rank
 
 
@@ -388,21 +385,11 @@ def make_task(settings: Completing, model: Completer, splits: Mapping[str, Seque
     )
 
 
-@contextmanager
-def evaluating(model: Completer, settings: Completing) -> Iterator[None]:
-    """Run a model as it is used: without dropout and gradients."""
-    device = next(model.parameters()).device
-    model.eval()
-    with torch.no_grad(), autocast(device, settings.precision):
-        yield
-    model.train()
-
-
 def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -> float:
     """Return the loss per token of completions, at most three for each test prompt that there may be."""
     total, tokens = 0.0, 0
     parts = (torch.split(each[: 3 * settings.tests], _CHUNK) for each in (sequences.tokens, sequences.targets))
-    with evaluating(model, settings):
+    with evaluating(model, settings.precision):
         for given, targets in zip(*parts, strict=True):
             count = int((targets != IGNORED).sum())
             total += float(compute_loss(model(given), targets)) * count
@@ -418,9 +405,8 @@ def test(model: Completer, tokenizer: Any, splits: Mapping[str, Sequences], sett
             found |= score(model, tokenizer, splits[name], name, settings)
         ids, mask = splits[name].prompts(settings.tests).unbind(1)
         prompts = {"input_ids": ids, "attention_mask": mask}
-        model.eval()
-        measured = effdeg.measure(model.model, prompts, paths=settings.measure_paths, nodes=32, degree=16)
-        model.train()
+        with evaluating(model):
+            measured = effdeg.measure(model.model, prompts, paths=settings.measure_paths, nodes=32, degree=16)
         found[f"{name}_degree"] = {key: getattr(measured, key) for key in ("value", "stderr", "normalized")}
         if settings.observe:
             loss = measure_loss(model, splits[name], settings)
@@ -434,7 +420,7 @@ def score(model: Completer, tokenizer: Any, sequences: Sequences, name: str, set
     """Complete prompts, each token the most likely one; return the share that is right, and BLEU if it is installed."""
     ids, mask = sequences.prompts(settings.decoded).unbind(1)
     options = {"max_new_tokens": settings.longest, "do_sample": False, "pad_token_id": tokenizer.pad_token_id}
-    with evaluating(model, settings):
+    with evaluating(model, settings.precision):
         made = model.model.generate(input_ids=ids, attention_mask=mask, eos_token_id=tokenizer.eos_token_id, **options)[
             :, ids.shape[1] :
         ]
@@ -484,13 +470,8 @@ def observe_prompts(
     rows = torch.tensor([0, *map(len, given.texts.references)], device=known.device)[:-1].cumsum(0)[chosen]
     hits = given.targets[rows, :1] == known  # a first token that no training completion has is never right
     labels = torch.where(hits.any(1), hits.long().argmax(1), len(known))
-    drop = changes.drop_tokens(_DROPPED, int(model.model.config.pad_token_id or 0))
-
-    def change(tokens: Tensor) -> Tensor:
-        ids, mask = tokens.unbind(1)
-        return torch.stack([drop({"input_ids": ids, "attention_mask": mask})["input_ids"], mask], dim=1)
-
-    with evaluating(model, replace(settings, precision="float32")):
+    change = partial(drop_tokens, padding=int(model.model.config.pad_token_id or 0))
+    with evaluating(model):
         first = FirstToken(model, known).eval()
         copies, paths = make_copies(inputs, change), settings.measure_paths
         return observe(first, inputs, copies, labels, embed=first.embed, paths=paths, nodes=32)
@@ -533,51 +514,33 @@ class CompletionStudy(Study):
         return f"loss {run.value('test_loss'):.3f} per token{exact}"
 
     def _list_scores(self, results: Results) -> Table:
-        methods, first = results.methods, results.methods[0].method.title
-        sets = [""] if _is_scan(results) else ["", "unseen: "]
-        columns = {
-            "": [each.method.title for each in methods],
-            "values": [list_values(each) for each in methods],
-            # Tuning compares probabilities of tokens, exp(−loss).
-            "tuning: loss": [f"{-math.log(each.choice.score):.3f}" if each.choice else NOTHING for each in methods],
-        }
-        for title in sets:
-            name = "unseen" if title else "test"
-            columns[f"{title}loss"] = [_format(each, f"{name}_loss", 3) for each in methods]
-            columns[f"{title}loss against {first}"] = [
-                format_difference(results.difference(each, key=f"{name}_loss"), factor=1) for each in methods
-            ]
-            key, scale = ("test_exact", 100.0) if _is_scan(results) else (f"{name}_bleu", 1.0)
-            head = "exact, %" if _is_scan(results) else f"{title}BLEU"
-            columns[head] = [_format(each, key, 1, scale) for each in methods]
-            columns[f"{head} against {first}"] = [
-                format_difference(results.difference(each, key=key), factor=scale) for each in methods
-            ]
-        columns["training loss"] = [_format(each, "train_loss", 3) for each in methods]
-        columns["normalized degree"] = [_format(each, "test_degree.normalized", 2) for each in methods]
-        columns["steps"] = [str(each.runs[0].settings["steps"]) if each.runs else NOTHING for each in methods]
+        methods, table = results.methods, MethodTable(results)
+        table.add("values", map(list_values, methods))
+        # Tuning compares probabilities of tokens, exp(−loss).
+        tuned = (each.choice for each in methods)
+        table.add("tuning: loss", (f"{-math.log(choice.score):.3f}" if choice else NOTHING for choice in tuned))
+        for title, name in (("", "test"),) if _is_scan(results) else (("", "test"), ("unseen: ", "unseen")):
+            right = ("exact, %", "test_exact", 100) if _is_scan(results) else (f"{title}BLEU", f"{name}_bleu", 1)
+            for head, key, factor, decimals in ((f"{title}loss", f"{name}_loss", 1, 3), (*right, 1)):
+                table.add_means(head, key, factor=factor, decimals=decimals)
+                table.add_differences(f"{head} against {table.first}", key, factor)
+        table.add_means("training loss", "train_loss", factor=1, decimals=3)
+        table.add_means("normalized degree", "test_degree.normalized", factor=1)
+        table.add("steps", (str(each.runs[0].settings["steps"]) if each.runs else NOTHING for each in methods))
         if any(each.time() is not None for each in methods):
-            times = [each.time("milliseconds_per_step") for each in methods]
-            columns["step, ms"] = [NOTHING if time is None else f"{time:.1f}" for time in times]
+            times = (each.time("milliseconds_per_step") for each in methods)
+            table.add("step, ms", (NOTHING if time is None else f"{time:.1f}" for time in times))
         notes = [
             "Loss: per token of completions. ±: standard deviation over seeds. Differences have 95% intervals, paired "
             "by seed; * excludes zero. Degree: of the next token, along paths between test prompts.",
             *results.failures,
         ]
         model = results.scale.get("model", results.changes.get("model", results.recipe.settings.to_dict()["model"]))
-        return make_table(f"{results.recipe.title}, {model}: {results.heading}", columns, notes)
+        return table.make(f"{results.recipe.title}, {model}: {results.heading}", notes)
 
 
 def _is_scan(results: Results) -> bool:
     return "scan" in str(results.recipe.settings.to_dict()["data"])
-
-
-def _format(each: MethodRuns, key: str, digits: int, scale: float = 1.0) -> str:
-    spread = each.spread(key)
-    if spread is None:
-        return NOTHING
-    deviation = "" if spread.std is None else f" ± {scale * spread.std:.{digits}f}"
-    return f"{scale * spread.mean:.{digits}f}{deviation}"
 
 
 def make_methods(steps: int, rates: tuple[float, float, float]) -> tuple[Method, ...]:

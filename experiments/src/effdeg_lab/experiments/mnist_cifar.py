@@ -12,16 +12,7 @@ from effdeg_lab.core.recipe import Method, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
-from effdeg_lab.show.columns import (
-    format_degree,
-    format_difference,
-    format_points,
-    format_price,
-    list_notes,
-    make_table,
-    measure_price,
-    read_degree,
-)
+from effdeg_lab.show.columns import MethodTable, list_notes
 from effdeg_lab.show.figures import Label, add_grid, label_points, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
@@ -94,17 +85,14 @@ class MnistCifar(Study):
         return f"{test:.2f}%" + (f" ({', '.join(further)})" if further else "")
 
     def _list_accuracies(self, results: Results) -> Table:
-        columns = {"": [each.method.title for each in results.methods]}
+        table = MethodTable(results)
         for test, key in _KEYS.items():
-            columns[f"{test}, %"] = [
-                format_points(spread) if (spread := each.spread(key)) else each.state if test == TEST else NOTHING
-                for each in results.methods
-            ]
-        papers = [self.paper.get(each.method.name, ()) for each in results.methods]
-        columns["paper, %"] = [" / ".join(f"{value:.2f}" for value in paper) or NOTHING for paper in papers]
+            table.add_means(f"{test}, %", key, states=test == TEST)
+        papers = (self.paper.get(each.method.name, ()) for each in results.methods)
+        table.add("paper, %", (" / ".join(f"{value:.2f}" for value in paper) or NOTHING for paper in papers))
         note = "A network that looks at one half alone is at chance, 50%, when that half is randomized."
         title = f"Test accuracy with either half randomized: {results.heading}"
-        return make_table(title, columns, [note, *list_notes(results)])
+        return table.make(title, [note, *list_notes(results)])
 
     def _plot_halves(self, results: Results, theme: str) -> "Figure":
         methods = results.methods
@@ -138,15 +126,12 @@ def _judge(quantity: str, values: "pd.Series[float]", **bounds: float) -> Verdic
 
 
 def _list_gains(results: Results) -> Table:
-    methods = results.methods
-    columns = {"": [each.method.title for each in methods]}
+    table = MethodTable(results)
     for test in (SIMPLE, TEST):
-        differences = [results.difference(each, key=_KEYS[test]) for each in methods]
-        columns[f"{test}: against {methods[0].method.title}"] = list(map(format_difference, differences))
-    columns["ED"] = [format_degree(read_degree(each)) for each in methods]
-    columns["step"] = [format_price(measure_price(results, each)) for each in methods]
-    notes = ["Points of accuracy with 95% intervals; * excludes zero."]
-    return make_table("What that gains and costs", columns, notes)
+        table.add_differences(f"{test}: against {table.first}", _KEYS[test])
+    table.add_degrees()
+    table.add_prices()
+    return table.make("What that gains and costs", ["Points of accuracy with 95% intervals; * excludes zero."])
 
 
 def _plot_cost(results: Results, theme: str) -> "Figure":

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,11 +19,11 @@ from PIL import Image
 from effdeg_lab.data import MADE_UP
 from effdeg_lab.data.cifar10 import CIFAR10N
 from effdeg_lab.data.completions import SCAN
-from effdeg_lab.data.layouts import Array, Arrays
 from effdeg_lab.data.pacs import CLASSES as PACS_CLASSES
 from effdeg_lab.data.pacs import DOMAINS
 from effdeg_lab.data.sentences import LAYOUTS
 from effdeg_lab.data.shifts import read_classes
+from effdeg_lab.data.sources import Array, Arrays
 from effdeg_lab.models import PRETRAINED
 from effdeg_lab.models.pretrained import keep_zero_shot_head
 from effdeg_lab.models.text import quiet_transformers
@@ -93,32 +92,6 @@ def write(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-def write_batches(
-    folder: Path, train: Arrays, test: Arrays, dump: Callable[[Array, Array], bytes], suffix: str = ""
-) -> None:
-    """Write the six batches of CIFAR-10."""
-    parts = [*zip(*(np.array_split(each, 5) for each in train), strict=True), test]
-    for name, (images, labels) in zip([*(f"data_batch_{n}" for n in "12345"), "test_batch"], parts, strict=True):
-        write(folder / f"{name}{suffix}", dump(images.reshape(len(images), -1), labels))
-
-
-def _dump_binary(pixels: Array, labels: Array) -> bytes:
-    return np.hstack([labels[:, None].astype("u1"), pixels]).tobytes()
-
-
-write_binary = partial(write_batches, dump=_dump_binary, suffix=".bin")
-
-
-def write_idx(
-    folder: Path, train: Arrays, test: Arrays, compress: Callable[[bytes], bytes] = bytes, suffix: str = ""
-) -> None:
-    """Write the four files of MNIST."""
-    for name, (images, labels) in {"train": train, "t10k": test}.items():
-        header, label_header = struct.pack(">IIII", 2051, len(images), 28, 28), struct.pack(">II", 2049, len(labels))
-        write(folder / f"{name}-images-idx3-ubyte{suffix}", compress(header + images.tobytes()))
-        write(folder / f"{name}-labels-idx1-ubyte{suffix}", compress(label_header + labels.astype("u1").tobytes()))
-
-
 def write_human_arrays(folder: Path, labels: Mapping[str, Array]) -> None:
     """Write sets of labels of CIFAR-10N."""
     folder.mkdir()
@@ -131,6 +104,13 @@ def write_table(file: Path, images: Mapping[str, bytes], **columns: Sequence[Any
     file.parent.mkdir(parents=True, exist_ok=True)
     cells = [{"bytes": content, "path": path} for path, content in images.items()]
     pq.write_table(pa.table({"image": cells, **columns}), file)
+
+
+def write_splits(folder: Path, train: Arrays, test: Arrays) -> None:
+    """Write images and their labels as tables of the Hugging Face hub."""
+    for split, (images, labels) in {"train": train, "test": test}.items():
+        encoded = {f"{number}.png": encode(image) for number, image in enumerate(images)}
+        write_table(folder / f"{split}-0.parquet", encoded, label=labels.tolist())
 
 
 def write_folders(folder: Path, images: Rows) -> None:
@@ -295,7 +275,7 @@ def write_clip(folder: Path) -> None:
 
 
 def _make_cifar10(folder: Path) -> None:
-    write_binary(folder / "cifar10", draw(_TRAIN, (3, 32, 32), 0), draw(_TEST, (3, 32, 32), 1))
+    write_splits(folder / "cifar10", draw(_TRAIN, (3, 32, 32), 0), draw(_TEST, (3, 32, 32), 1))
     paths = [f"{shape}/{shape}1-{texture}2.png" for shape in ("cat", "dog", "car") for texture in ("bird", "boat")]
     write_table(folder / "shapes" / "cue-conflict-0.parquet", {path: paint(place) for place, path in enumerate(paths)})
 
@@ -314,7 +294,7 @@ def _make_mnist(folder: Path) -> None:
     train, test = (
         (images // 8 + 24 * labels[:, None, None, None].astype(np.uint8), labels) for images, labels in splits
     )
-    write_idx(folder / "mnist", train, test)
+    write_splits(folder / "mnist", train, test)
 
 
 def _make_mnist_cifar(folder: Path) -> None:

@@ -16,9 +16,8 @@ from torch.nn.functional import interpolate, normalize
 
 from effdeg.io import describe_install, write_atomically
 from effdeg_lab.data.images import CLIP_SCALE, IMAGENET_SCALE
-from effdeg_lab.data.layouts import explain_errors
 from effdeg_lab.data.shifts import read_classes
-from effdeg_lab.data.sources import HUB, explain_missing
+from effdeg_lab.data.sources import HUB, explain_errors, explain_missing, require_folder
 from effdeg_lab.models.text import check_folder, load_tokenizer, quiet_transformers
 from effdeg_lab.models.vit import ViT
 
@@ -76,11 +75,7 @@ class ImageClassifier(nn.Module):
 def find_pretrained(name: str, folder: Path | None) -> Path:
     """Return where the weights of a pretrained network are in the data folder; raise if they are not there."""
     with explain_missing(name, folder, PRETRAINED[name].source):
-        if folder is None:
-            raise ValueError(
-                f"model={name!r} needs the folder that holds its weights: give --data DIR or set EFFDEG_DATA."
-            )
-        place = folder / PRETRAINED[name].place
+        place = require_folder(name, folder, what="model") / PRETRAINED[name].place
         if not place.exists():
             raise FileNotFoundError(f"the weights of model={name!r} were not found: expected {place}.")
         if place.is_dir():

@@ -1,4 +1,4 @@
-"""The columns and notes that tables of methods share, and how their numbers are written."""
+"""A table with a row for each method, the columns and notes that such tables share, and how numbers are written."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ import pandas as pd
 from effdeg_lab.core.recipe import Recipe, Reported
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.settings import format_setting
-from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 
 # The paper's letters.
 _SIGNS = {"alpha": "α", "rho": "ρ", "weight": "λ"}
@@ -45,12 +45,19 @@ def is_rough(results: Results) -> bool:
     return any("CPU" in machine for machine in results.machines)
 
 
-def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> str:
-    """Write an accuracy in percent, as the paper's tables do."""
+def format_spread(
+    spread: Spread | Reported | None, nothing: str = NOTHING, *, factor: float = 1, decimals: int = 2
+) -> str:
+    """Write a mean with its standard deviation over seeds."""
     if spread is None:
         return nothing
-    scale = 1 if isinstance(spread, Reported) else 100
-    return f"{scale * spread.mean:.2f}" + ("" if spread.std is None else f" ± {scale * spread.std:.2f}")
+    std = "" if spread.std is None else f" ± {factor * spread.std:.{decimals}f}"
+    return f"{factor * spread.mean:.{decimals}f}{std}"
+
+
+def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> str:
+    """Write an accuracy in percent, as the paper's tables do."""
+    return format_spread(spread, nothing, factor=1 if isinstance(spread, Reported) else 100)
 
 
 def format_difference(difference: Difference | None, factor: float = 100) -> str:
@@ -105,14 +112,6 @@ def count_seeds(results: Results) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def list_seeds(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
-    """Return the column of seeds; none if all methods have the same, which are in the heading, and none failed."""
-    if all([run.seed for run in each.runs] == results.seeds and not each.failed for each in results.done):
-        return {}
-    counts = [(len(each.runs), len(each.runs) + len(each.failed)) for each in methods]
-    return {"seeds": [f"{run} of {all_}" if run < all_ else str(run or NOTHING) for run, all_ in counts]}
-
-
 def list_notes(results: Results) -> list[str]:
     """Return the notes of a table of accuracies."""
     notes = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
@@ -122,10 +121,61 @@ def list_notes(results: Results) -> list[str]:
     return notes + results.failures
 
 
-def list_accuracies(results: Results, methods: Sequence[MethodRuns]) -> dict[str, list[str]]:
-    """Return the column of accuracies, with the state of methods that have none."""
-    head = "here, %" if tested_on(results) == "test" else "here, held-out, %"
-    return {head: [format_points(each.spread(), each.state) for each in methods]}
+class MethodTable:
+    """A table with a row for each method, to which columns are added one by one."""
+
+    def __init__(self, results: Results, methods: Sequence[MethodRuns] | None = None) -> None:
+        self.results, self.methods = results, list(results.methods if methods is None else methods)
+        self.columns = {"": [each.method.title for each in self.methods]}
+        self.bold = set[tuple[int, int]]()
+        self.first = results.methods[0].method.title
+
+    def add(self, head: str, cells: Iterable[str]) -> None:
+        """Add a column, with a cell for each method."""
+        self.columns[head] = list(cells)
+
+    def add_means(
+        self, head: str, key: str, *, factor: float = 100, decimals: int = 2, states: bool = False, bold: bool = False
+    ) -> None:
+        """Add means with their standard deviations over seeds, with the states of methods that have none."""
+        spreads = [each.spread(key) for each in self.methods]
+        self.bold |= bold_largest(spreads, len(self.columns)) if bold else set()
+        absent = [each.state if states else NOTHING for each in self.methods]
+        pairs = zip(spreads, absent, strict=True)
+        self.add(head, (format_spread(*pair, factor=factor, decimals=decimals) for pair in pairs))
+
+    def add_accuracies(self, *, bold: bool = False) -> None:
+        """Add the accuracies, with the states of methods that have none."""
+        head = "here, %" if tested_on(self.results) == "test" else "here, held-out, %"
+        self.add_means(head, "test_accuracy", states=True, bold=bold)
+
+    def add_differences(self, head: str, key: str = "test_accuracy", factor: float = 100) -> None:
+        """Add the differences from the first method, with their intervals."""
+        differences = (self.results.difference(each, key=key) for each in self.methods)
+        self.add(head, (format_difference(each, factor) for each in differences))
+
+    def add_degrees(self) -> None:
+        """Add the effective degrees."""
+        self.add("ED", map(format_degree, map(read_degree, self.methods)))
+
+    def add_prices(self) -> None:
+        """Add the time of a step as a multiple of the first method's."""
+        self.add("step", (format_price(measure_price(self.results, each)) for each in self.methods))
+
+    def add_seeds(self) -> None:
+        """Add the number of seeds, unless all methods have those in the heading and none failed."""
+        results = self.results
+        if any([run.seed for run in each.runs] != results.seeds or each.failed for each in results.done):
+            self.add("seeds", map(_count_runs, self.methods))
+
+    def make(self, title: str, notes: Iterable[str]) -> Table:
+        """Return the table."""
+        return make_table(title, self.columns, notes, self.bold)
+
+
+def _count_runs(each: MethodRuns) -> str:
+    count, failed = len(each.runs), len(each.failed)
+    return f"{count} of {count + failed}" if failed else str(count or NOTHING)
 
 
 def make_table(

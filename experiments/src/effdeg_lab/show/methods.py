@@ -11,20 +11,13 @@ from effdeg_lab.core.runs import Run
 from effdeg_lab.show.columns import (
     DEGREE,
     ROUGH,
-    format_degree,
-    format_difference,
+    MethodTable,
     format_duration,
     format_points,
-    format_price,
     is_rough,
-    list_accuracies,
     list_notes,
-    list_seeds,
     list_values,
-    make_table,
-    measure_price,
     read_curve,
-    read_degree,
     tested_on,
     write_sweep_command,
 )
@@ -107,16 +100,23 @@ class Methods(Study):
 
 
 def judge_difference(
-    results: Results, one: MethodRuns, other: MethodRuns, *, key: str = "test_accuracy", name: str = "", **bounds: float
+    results: Results,
+    one: MethodRuns,
+    other: MethodRuns,
+    *,
+    key: str = "test_accuracy",
+    factor: float = 100,
+    unit: str = "points",
+    **bounds: float,
 ) -> Verdict:
-    """Judge the difference between two methods in points of accuracy; ``name`` says which, if not on the test set."""
+    """Judge the difference between two methods, by default in points of accuracy on the test set."""
     difference = results.difference(one, other, key=key)
     if difference is None:
         return Verdict("not decided")
-    interval = difference.interval and (100 * difference.interval[0], 100 * difference.interval[1])
-    unit = "points (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else "points"
-    quantity = f"{one.method.title} minus {other.method.title}, {name}{', ' if name else ''}{unit}"
-    return judge(quantity, 100 * difference.value, interval, difference.reason, **bounds)
+    interval = difference.interval and (factor * difference.interval[0], factor * difference.interval[1])
+    seeds = " (one seed)" if min(len(each.runs) for each in (one, other)) == 1 else ""
+    quantity = f"{one.method.title} minus {other.method.title}, {unit}{seeds}"
+    return judge(quantity, factor * difference.value, interval, difference.reason, **bounds)
 
 
 def _reported_mean(each: MethodRuns) -> float:
@@ -142,47 +142,43 @@ def _is_tracked(results: Results) -> bool:
 def list_all_scores(results: Results) -> list[Table]:
     """Return the scores of probabilities and on corrupted images, also at equal time if those differ."""
     title = f"Probabilities and shifts, {tested_on(results)} examples: {results.heading}"
-    tables, at = list_scores(title, results.done), results.equal_time
+    tables, at = list_scores(title, results, results.done), results.equal_time
     if at is not None and any(epochs != results.epochs for _, epochs in at.reached.values()):
         title = f"Probabilities and shifts at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
         methods = [at.reached[each.method.name][0] for each in results.methods if each.method.name in at.reached]
-        tables += list_scores(title, methods)
+        tables += list_scores(title, results, methods)
     return tables
 
 
 def _list_accuracies(results: Results) -> Table:
-    methods, papers = results.methods, [each.method.paper for each in results.methods]
-    columns = {"": [each.method.title for each in methods]}
+    table, papers = MethodTable(results), [each.method.paper for each in results.methods]
     if any(papers):
-        columns["paper, %"] = list(map(format_points, papers))
-    bold = bold_largest(papers, 1) | bold_largest([each.spread() for each in methods], len(columns))
-    training = [each.spread("train_accuracy") for each in methods]
-    differences = [results.difference(each) for each in methods]
-    columns |= {
-        **list_accuracies(results, methods),
-        f"against {methods[0].method.title}": list(map(format_difference, differences)),
-        "training, %": [f"{100 * spread.mean:.2f}" if spread else NOTHING for spread in training],
-        "ED": [format_degree(read_degree(each)) for each in methods],
-        **({"epochs": [str(each.epochs or NOTHING) for each in methods]} if results.varies_epochs else {}),
-        **list_seeds(results, methods),
-    }
+        table.add("paper, %", map(format_points, papers))
+        table.bold |= bold_largest(papers, 1)
+    table.add_accuracies(bold=True)
+    table.add_differences(f"against {table.first}")
+    training = (each.spread("train_accuracy") for each in results.methods)
+    table.add("training, %", (f"{100 * spread.mean:.2f}" if spread else NOTHING for spread in training))
+    table.add_degrees()
+    if results.varies_epochs:
+        table.add("epochs", (str(each.epochs or NOTHING) for each in results.methods))
+    table.add_seeds()
+    differences = map(results.difference, results.methods)
     intervals = ["Differences have 95% intervals; * excludes zero."]
     notes = list_notes(results) + (intervals if any(each and each.interval for each in differences) else [])
     title = "Accuracy" if results.varies_epochs else "At equal epochs"
-    return make_table(f"{title}: {results.heading}", columns, notes, bold)
+    return table.make(f"{title}: {results.heading}", notes)
 
 
 def _list_times(results: Results) -> Table:
-    methods, at, rough = results.methods, results.equal_time, is_rough(results)
-    columns = {
-        "": [each.method.title for each in methods],
-        "values": [*map(list_values, methods)],
-        # Runs that shared their device have no time.
-        "per epoch": [format_duration(each.time("seconds_per_epoch")) if each.runs else each.state for each in methods],
-        "step": [format_price(measure_price(results, each)) for each in methods],
-        "in all": [format_duration(each.time()) for each in methods],
-    }
-    title, notes, bold = "What it costs", [ROUGH] if rough else [], frozenset[tuple[int, int]]()
+    methods, table, at, rough = results.methods, MethodTable(results), results.equal_time, is_rough(results)
+    table.add("values", map(list_values, methods))
+    # Runs that shared their device have no time.
+    per_epoch = (format_duration(each.time("seconds_per_epoch")) if each.runs else each.state for each in methods)
+    table.add("per epoch", per_epoch)
+    table.add_prices()
+    table.add("in all", (format_duration(each.time()) for each in methods))
+    title, notes = "What it costs", [ROUGH] if rough else []
     if at is not None:
         title += f", and at equal time: {format_duration(at.seconds)}, that of {at.reference.title}"
         notes.append("At equal time: the longest of a method's finished runs that took 80 to 105% of that time.")
@@ -190,19 +186,19 @@ def _list_times(results: Results) -> Table:
         reached = [pair and pair[0].spread() for pair in timed]
         took = {name: f"took {format_duration(each.time())}" for name, each in at.longer.items()}
         absent = [took.get(each.method.name, "not run") for each in methods]
-        columns["at equal time, %"] = list(map(format_points, reached, absent))
-        columns["in epochs"] = [str(pair[0].epochs) if pair else NOTHING for pair in timed]
+        table.add("at equal time, %", map(format_points, reached, absent))
+        table.add("in epochs", (str(pair[0].epochs) if pair else NOTHING for pair in timed))
         steps = {each.method.name: each.time("milliseconds_per_step") or 0.0 for each in results.done}
         missing = [step for name, step in steps.items() if name not in at.reached]
         # No method is the best as long as a cheaper one was not run at equal time.
         if not rough and min(missing, default=math.inf) >= steps[at.reference.name]:
-            bold = bold_largest(reached, 5)
+            table.bold |= bold_largest(reached, 5)
         if missing:
             command = f"{write_sweep_command(results.recipe)} --no-tune --equal-time {at.reference.name}"
             notes.append(f"To run what is missing: `{command}`, and `--set` for what differs from the recipe.")
     if len(results.machines) > 1:
-        columns["device"] = [", ".join(each.machines) or NOTHING for each in methods]
-    return make_table(title, columns, notes, bold)
+        table.add("device", (", ".join(each.machines) or NOTHING for each in methods))
+    return table.make(title, notes)
 
 
 def _has_own_epochs(results: Results) -> bool:

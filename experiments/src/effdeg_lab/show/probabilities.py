@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
-from effdeg_lab.show.columns import make_table
+from effdeg_lab.show.columns import MethodTable, format_spread
 from effdeg_lab.show.figures import Style, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 
@@ -27,10 +27,7 @@ class Measure(NamedTuple):
 
     def write(self, spread: Spread | None) -> str:
         """Write the mean and the standard deviation over seeds in the measure's unit."""
-        if spread is None:
-            return NOTHING
-        std = "" if spread.std is None else f" ± {spread.std / self.unit:.{self.decimals}f}"
-        return f"{spread.mean / self.unit:.{self.decimals}f}{std}"
+        return format_spread(spread, factor=1 / self.unit, decimals=self.decimals)
 
 
 _NLL, _NLL_SCALED = Measure("NLL", "test_loss"), Measure("NLL, scaled", "test_loss_scaled")
@@ -54,12 +51,12 @@ _NOTES = (
 )
 
 
-def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
+def list_scores(title: str, results: Results, methods: Sequence[MethodRuns]) -> list[Table]:
     """Return the table of scores; none if no run has them, as in earlier versions."""
     if not any(_BRIER.key in (run.summary or {}) for each in methods for run in each.runs):
         return []
     used = _describe_corrupted(methods)
-    columns, bold, notes = {"": [each.method.title for each in methods]}, set[tuple[int, int]](), [*_NOTES]
+    table, notes = MethodTable(results, methods), [*_NOTES]
     if used:
         verdict = "Higher is better" if len(used) == 1 else "These numbers cannot be compared"
         notes.append(f"Corrupted: mean accuracy on {' or '.join(used)}. {verdict}.")
@@ -69,11 +66,11 @@ def list_scores(title: str, methods: Sequence[MethodRuns]) -> list[Table]:
             continue
         compared = [] if measure is _CORRUPTED and len(used) > 1 else scored
         if len(compared) > 1:
-            bold.add((methods.index(find_best(measure, compared)), len(columns)))
-        columns[measure.title] = [_format(measure, each, compared) for each in methods]
-    if _VAL5.title in columns:
+            table.bold.add((methods.index(find_best(measure, compared)), len(table.columns)))
+        table.add(measure.title, (_format(measure, each, compared) for each in methods))
+    if _VAL5.title in table.columns:
         notes.append("val5: accuracy on images of ImageNet's validation set, of the same classes. Higher is better.")
-    return [make_table(title, columns, notes, bold)]
+    return [table.make(title, notes)]
 
 
 def draw_scores(results: Results) -> list[StudyFigure]:

@@ -14,9 +14,8 @@ from markupsafe import Markup
 
 from effdeg.io import render_html
 from effdeg_lab.core.recipe import SMOKE_NOTE, Recipe, StudyFigure
-from effdeg_lab.core.results import Results, collect, list_others
+from effdeg_lab.core.results import Results, Selection, collect, list_others
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import Selection
 from effdeg_lab.core.settings import format_setting
 from effdeg_lab.show import tables
 from effdeg_lab.show.columns import format_duration, format_values, write_sweep_command

@@ -18,19 +18,7 @@ from effdeg_lab.experiments.cifar10.contest import (
     WEIGHTS,
     make_recipe,
 )
-from effdeg_lab.show.columns import (
-    ROUGH,
-    format_degree,
-    format_price,
-    is_rough,
-    list_accuracies,
-    list_notes,
-    list_seeds,
-    list_values,
-    make_table,
-    measure_price,
-    read_degree,
-)
+from effdeg_lab.show.columns import ROUGH, MethodTable, is_rough, list_notes, list_values, measure_price
 from effdeg_lab.show.methods import Methods, list_all_scores
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge
@@ -71,21 +59,21 @@ class Prices(Methods):
         """Return the methods by the price of their step, and their other scores."""
         methods = sorted(results.methods, key=lambda each: _price(results, each))
         best, whole, rough = _find_best(results), self._full_gain(results), is_rough(results)
-        gains = [results.difference(each) for each in methods]
-        columns = {
-            "": [f"{each.method.title} ★" if each is best else each.method.title for each in methods],
-            "step": [format_price(measure_price(results, each)) for each in methods],
-            **list_accuracies(results, methods),
-            "share of the full gain": [f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains],
-            "ED": [format_degree(read_degree(each)) for each in methods],
-            "values": [*map(list_values, methods)],
-            **list_seeds(results, methods),
-        }
+        table = MethodTable(results, methods)
+        table.add("", (f"{each.method.title} ★" if each is best else each.method.title for each in methods))
+        table.add_prices()
+        table.add_accuracies()
+        gains = map(results.difference, methods)
+        shares = (f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains)
+        table.add("share of the full gain", shares)
+        table.add_degrees()
+        table.add("values", map(list_values, methods))
+        table.add_seeds()
         full = f"The full gain is that of “{results.find(self.full).method.title}”."
         star = f"★ The most accurate at {LIMIT} times the plain step or less."
         notes = [full, *([star] if best else []), *list_notes(results), *([ROUGH] if rough else [])]
-        bold = [(methods.index(best), column) for column in range(4)] if best and not rough else []
-        return [make_table(f"By price: {results.heading}", columns, notes, bold), *list_all_scores(results)]
+        table.bold |= {(methods.index(best), column) for column in range(4)} if best and not rough else set()
+        return [table.make(f"By price: {results.heading}", notes), *list_all_scores(results)]
 
     def _full_gain(self, results: Results) -> float | None:
         """Return the full gain; None if there is none, or only one seed, which does not show how much is chance."""

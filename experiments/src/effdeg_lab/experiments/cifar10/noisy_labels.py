@@ -7,19 +7,10 @@ from effdeg_lab.core.recipe import Method, Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
-from effdeg_lab.show.columns import (
-    format_difference,
-    format_points,
-    format_price,
-    list_seeds,
-    make_table,
-    measure_price,
-    read_curve,
-    tested_on,
-)
+from effdeg_lab.show.columns import MethodTable, format_difference, format_points, make_table, read_curve, tested_on
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.show.methods import judge_difference
-from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.tables import Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
 
 if TYPE_CHECKING:
@@ -96,19 +87,14 @@ def _split(results: Results) -> dict[str, Results]:
 
 
 def _list_accuracies(results: Results) -> Table:
-    methods, first = results.methods, results.methods[0].method.title
+    table = MethodTable(results)
     share = next((each.spread("wrong_share") for each in results.done), None)
-    columns = {"": [each.method.title for each in methods]}
-    bold = frozenset[tuple[int, int]]()
     for title, key in (("last", LAST), ("best", BEST)):
-        spreads = [each.spread(key) for each in methods]
-        bold |= bold_largest(spreads, len(columns))
-        absent = [each.state if key == LAST else NOTHING for each in methods]
-        columns[f"{title} epoch, %"] = list(map(format_points, spreads, absent))
-        differences = [results.difference(each, key=key) for each in methods]
-        columns[f"{title}: against {first}"] = list(map(format_difference, differences))
-    columns["training, %"] = [format_points(each.spread("train_accuracy")) for each in methods]
-    columns["step"] = [format_price(measure_price(results, each)) for each in methods]
+        table.add_means(f"{title} epoch, %", key, states=key == LAST, bold=True)
+        table.add_differences(f"{title}: against {table.first}", key)
+    table.add_means("training, %", "train_accuracy")
+    table.add_prices()
+    table.add_seeds()
     wrong = f" ({100 * share.mean:.1f}% of the labels wrong)" if share else ""
     notes = [
         f"Accuracies on {tested_on(results)} images, those of training on the given labels; ±: standard deviation over "
@@ -116,7 +102,7 @@ def _list_accuracies(results: Results) -> Table:
         f"The best epoch is chosen on the {tested_on(results)} images, as the literature reports it.",
         *results.failures,
     ]
-    return make_table(f"Accuracy{wrong}: {results.heading}", columns | list_seeds(results, methods), notes, bold)
+    return table.make(f"Accuracy{wrong}: {results.heading}", notes)
 
 
 def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:

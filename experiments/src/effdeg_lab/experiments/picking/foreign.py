@@ -1,23 +1,18 @@
 """Classifiers of ImageNet that others trained, observed as a picker would observe them; nothing is trained."""
 
 import importlib.util
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from effdeg_lab.core.runs import Job
 from effdeg_lab.core.settings import Settings, check_fit, setting, unnamed
-from effdeg_lab.data.images import IMAGENET_SCALE, Crop
-from effdeg_lab.data.layouts import explain_errors, find_shards
-from effdeg_lab.data.sources import explain_missing
+from effdeg_lab.data.images import IMAGENET_SCALE, Crop, store_tables
+from effdeg_lab.data.sources import explain_missing, find_shards, require_folder
 from effdeg_lab.engine.observation import draw, get_change, make_copies, observe
 from effdeg_lab.models.pretrained import find_pretrained, load_deit_tiny
 
@@ -46,13 +41,18 @@ def run_foreign(settings: Foreign, job: Job) -> None:
     """Observe a classifier."""
     job.start()
     model, prepare = _load(settings.model, job.data)
-    cells, labels = _read_images(settings, job.data)
-    images = torch.stack([prepare(Image.open(io.BytesIO(cell))) for cell in cells]).to(job.device)
+    stored = store_tables(_find_images(settings.data, job.data))
+    stored = stored[draw(len(stored), settings.observe).numpy()]
+    inputs = list[Tensor]()
+    for index in range(len(stored)):
+        with stored.open(index) as image:
+            inputs.append(prepare(image))
+    images = torch.stack(inputs).to(job.device)
     observed = observe(
         model.to(job.device),
         images,
         make_copies(images, get_change(images)),
-        labels,
+        torch.from_numpy(stored.labels),
         paths=settings.measure_paths,
         nodes=settings.measure_nodes,
     )
@@ -63,21 +63,19 @@ def check_foreign(several: Iterable[Foreign], data: Path | None) -> None:
     """Raise unless runs with these settings find the classifiers and the images."""
     for name, place in dict.fromkeys((each.model, each.data) for each in several):
         _find(name, data)
-        with explain_missing(place, data):
-            find_shards(_get_folder(data) / place, "val")
+        _find_images(place, data)
 
 
-def _get_folder(data: Path | None) -> Path:
-    if data is None:
-        raise ValueError("classifiers and images are read from the data folder: give --data DIR or set EFFDEG_DATA.")
-    return data
+def _find_images(place: str, data: Path | None) -> list[Path]:
+    with explain_missing(place, data):
+        return find_shards(require_folder(place, data) / place, "val")
 
 
 def _find(name: str, data: Path | None) -> Path:
     if name == "deit-tiny":
         return find_pretrained(name, data)
     with explain_missing(name, data):
-        folder = _get_folder(data) / "classifiers"
+        folder = require_folder(name, data, what="model") / "classifiers"
         for needed in (folder / _CODE, folder / name):
             if not needed.exists():
                 raise FileNotFoundError(
@@ -101,16 +99,3 @@ def _load(name: str, data: Path | None) -> tuple[nn.Module, Callable[[Any], Tens
     spec.loader.exec_module(code)
     model, settings = code.load(place)
     return model, lambda image: code.picture(image, settings)
-
-
-def _read_images(settings: Foreign, data: Path | None) -> tuple[list[bytes], Tensor]:
-    """Read the files of the images that all classifiers are observed on, and their labels."""
-    shards = find_shards(_get_folder(data) / settings.data, "val")
-    cells, labels = list[bytes](), list[int]()
-    for file in shards:
-        with explain_errors(file, "a Parquet file of images"):
-            table = pq.read_table(file, columns=["image", "label"])
-            cells += [cell["bytes"] for cell in table.column("image").to_pylist()]
-            labels += table.column("label").to_pylist()
-    chosen = draw(len(cells), settings.observe).tolist()
-    return [cells[place] for place in chosen], torch.from_numpy(np.array(labels))[chosen]

@@ -19,9 +19,9 @@ from torch.utils.data import Dataset
 import effdeg
 from effdeg.io import write_atomically
 from effdeg.pools import Ranking, read_table
-from effdeg_lab.data.images import CLIP_SCALE, Crop, Images
-from effdeg_lab.data.layouts import explain_errors
-from effdeg_lab.data.shifts import TestSet, find_test_set
+from effdeg_lab.data.imagenet import find_splits
+from effdeg_lab.data.images import CLIP_SCALE, Crop, Images, StoredImages
+from effdeg_lab.data.sources import explain_errors
 from effdeg_lab.experiments.pools.study import REFERENCE, list_measures, rank_within
 from effdeg_lab.models.pretrained import ImageClassifier, load_clip, rename_openai
 
@@ -60,12 +60,14 @@ def measure_clip_pool(
     model = _make_model(clip, next(iter(files.values())))
     encoder: Any = model.encoder
     crop = Crop(encoder.model.config.image_size)
-    test, train = (find_test_set(name, data, crop) for name in ("imagenet", "imagenet-train"))
+    train, test = find_splits(data)()
+    if {*train.labels.tolist()} != {*range(1000)} or {*test.labels.tolist()} - {*range(1000)}:
+        raise ValueError(f"{data} does not have the 1,000 classes of ImageNet, which the checkpoints tell apart.")
     rows = effdeg.measure_pool(
         model,
         files,
-        _Normalized(test.images),
-        train=_Normalized(*draw_training_images(train, train_images, checkpoints / _HELD_OUT)),
+        _Normalized(Images(test, crop, "imagenet")),
+        train=_Normalized(*draw_training_images(train, crop, train_images, checkpoints / _HELD_OUT)),
         proxies=PROXIES,
         components=COMPONENTS,
         out=out,
@@ -106,7 +108,7 @@ def read_soups(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def draw_training_images(train: TestSet, count: int, held_out: Path) -> tuple[Images, Tensor]:
+def draw_training_images(train: StoredImages, crop: Crop, count: int, held_out: Path) -> tuple[Images, Tensor]:
     """Draw training images, always the same ones, and return them with their classes.
 
     ``held_out`` is a file of model soups: 1 for each image that was not trained on, in the order of file names.
@@ -118,9 +120,8 @@ def draw_training_images(train: TestSet, count: int, held_out: Path) -> tuple[Im
             if marks.shape != (len(train),):
                 raise ValueError(f"it has {marks.size:,} entries, and there are {len(train):,} training images.")
         places = places[marks == 0]
-    drawn = np.sort(np.random.default_rng(0).permutation(places)[:count])
-    classes = torch.tensor([train.counts_as[label][0] for label in train.labels[drawn].tolist()])
-    return train.images.take(drawn), classes
+    chosen = train[np.sort(np.random.default_rng(0).permutation(places)[:count])]
+    return Images(chosen, crop, "imagenet"), torch.from_numpy(chosen.labels)
 
 
 def _make_model(clip: Path, checkpoint: Path) -> ImageClassifier:

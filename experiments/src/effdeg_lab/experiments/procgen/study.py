@@ -12,10 +12,11 @@ from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.procgen.ppo import PPO, check_games, train
-from effdeg_lab.show.columns import format_difference, format_price, list_seeds, make_table, measure_price, read_curve
+from effdeg_lab.show.columns import MethodTable, format_price, format_spread, measure_price, read_curve
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
-from effdeg_lab.show.verdicts import Verdict, judge
+from effdeg_lab.show.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,13 +40,8 @@ class Returns(Study):
 
     def claim(self, results: Results) -> Verdict:
         """Judge the lead of ED on unseen levels."""
-        first, ed = results.methods[0], results.find("ed")
-        difference = results.difference(ed, key="test_return")
-        if difference is None:
-            return Verdict("not decided")
-        seeds = " (one seed)" if min(len(first.runs), len(ed.runs)) == 1 else ""
-        quantity = f"{ed.method.title} minus {first.method.title}, return on unseen levels{seeds}"
-        return judge(quantity, *difference, above=0.0)
+        compared: dict[str, Any] = {"key": "test_return", "factor": 1, "unit": "return on unseen levels"}
+        return judge_difference(results, results.find("ed"), results.methods[0], **compared, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
         """Return the returns at the end of training, and its speed."""
@@ -61,40 +57,36 @@ class Returns(Study):
         return f"return {run.value('test_return'):.2f} on unseen levels, {run.value('train_return'):.2f} in training"
 
     def _list_returns(self, results: Results) -> Table:
-        methods, first = results.methods, results.methods[0]
+        methods, table = results.methods, MethodTable(results)
         unseen = [each.spread("test_return") for each in methods]
-        columns = {
-            "": [each.method.title for each in methods],
-            "unseen levels": [_format_return(spread, each.state) for spread, each in zip(unseen, methods, strict=True)],
-            f"against {first.method.title}": [
-                format_difference(results.difference(each, key="test_return"), factor=1) for each in methods
-            ],
-            "training levels": [_format_return(each.spread("train_return")) for each in methods],
-            "gap": [_format_return(each.spread("gap")) for each in methods],
-            **list_seeds(results, methods),
-        }
+        table.bold |= bold_largest(unseen, 1)
+        table.add("unseen levels", map(_format_return, unseen, (each.state for each in methods)))
+        table.add_differences(f"against {table.first}", "test_return", factor=1)
+        for head, key in {"training levels": "train_return", "gap": "gap"}.items():
+            table.add(head, (_format_return(each.spread(key)) for each in methods))
+        table.add_seeds()
         notes = [
             f"Raw returns of at least {results.scale['episodes']:,} episodes per run, after the last step. ±: standard "
             "error over seeds. Differences on unseen levels have 95% intervals, paired by seed; * excludes zero."
         ]
         speeds = [each.time(_SPEED) for each in methods]
         if any(speeds):
-            columns["steps/s"] = [NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds]
-            columns["speed"] = [format_price(measure_price(results, each, _SPEED)) for each in methods]
+            table.add("steps/s", (NOTHING if speed is None else f"{speed:,.0f}" for speed in speeds))
+            table.add("speed", (format_price(measure_price(results, each, _SPEED)) for each in methods))
             alone = "of runs that did not share their device"
-            notes.append(f"Speed: steps per second relative to {first.method.title}'s, {alone}.")
+            notes.append(f"Speed: steps per second relative to {table.first}'s, {alone}.")
         errors = [run.value("test_return_error") for each in results.done for run in each.runs]
         if not np.isnan(errors).all():
             notes.append(f"Standard error over the episodes of one run: at most {np.nanmax(errors):.2f}.")
         if published := self.references.get(_read_millions(results)[0]):
-            title, unseen_there, training = f"{first.method.title} elsewhere", *map(_format_return, published)
+            title, unseen_there, training = f"{table.first} elsewhere", *map(_format_return, published)
             row = {"": title, "unseen levels": unseen_there, "training levels": training}
-            for name, column in columns.items():
+            for name, column in table.columns.items():
                 column.append(row.get(name, NOTHING))
             source = f"{published[0].count} runs of openai/train-procgen"
             notes.append(f"{title}: {source} after as many steps, with batches of 65,536 steps.")
         notes += results.failures
-        return make_table(f"{name_panel(results)}: {results.heading}", columns, notes, bold_largest(unseen, 1))
+        return table.make(f"{name_panel(results)}: {results.heading}", notes)
 
 
 def make_figure(several: Sequence[Results]) -> StudyFigure:
@@ -141,9 +133,7 @@ def smoothen(curves: np.ndarray) -> np.ndarray:
 
 def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
     """Write a mean with its standard error over seeds."""
-    if spread is None:
-        return nothing
-    return f"{spread.mean:.2f}" + ("" if spread.stderr is None else f" ± {spread.stderr:.2f}")
+    return format_spread(spread and replace(spread, std=spread.stderr), nothing)
 
 
 def _plot(several: Sequence[Results], theme: str) -> "Figure":

@@ -8,8 +8,8 @@ import torch
 
 import effdeg_lab.engine.evaluation as evaluation
 from effdeg_lab.core.recipe import Method, Recipe
+from effdeg_lab.core.results import Selection
 from effdeg_lab.core.runs import Run
-from effdeg_lab.core.selection import Selection
 from effdeg_lab.data import load
 from effdeg_lab.engine import Training
 from effdeg_lab.engine.classify import make_network

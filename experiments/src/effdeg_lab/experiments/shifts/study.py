@@ -13,22 +13,10 @@ from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.engine.interpolation import Point, covers
-from effdeg_lab.show.columns import (
-    format_degree,
-    format_difference,
-    format_points,
-    format_price,
-    list_notes,
-    list_seeds,
-    list_values,
-    make_table,
-    measure_price,
-    read_degree,
-    tested_on,
-)
+from effdeg_lab.show.columns import MethodTable, format_points, list_notes, list_values, make_table, tested_on
 from effdeg_lab.show.figures import Label, Style, add_grid, label_points, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
-from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
 
 if TYPE_CHECKING:
@@ -64,7 +52,7 @@ class Shifts(Study):
         first, ed = results.methods[0], results.find("ed")
         parts = [judge_difference(results, ed, first, above=0.0)]
         if list_shifts(results):
-            parts.append(judge_difference(results, ed, first, key=MEAN, name="mean of shifts", above=0.0))
+            parts.append(judge_difference(results, ed, first, key=MEAN, unit="mean of shifts, points", above=0.0))
             parts.append(judge_curves(ed, first))
         return judge_all(parts)
 
@@ -96,37 +84,29 @@ class Shifts(Study):
         return found if np.isnan(run.value(MEAN)) else f"{found}, {100 * run.value(MEAN):.2f}% under shifts"
 
     def _list_accuracies(self, results: Results) -> Table:
-        methods, shifts = results.methods, list_shifts(results)
+        table, shifts = MethodTable(results), list_shifts(results)
         keys = {"test": "test_accuracy", **{name: f"shifted.{name}" for name in shifts}}
         keys |= {"mean of shifts": MEAN} if shifts else {}
-        columns: dict[str, list[str]] = {"": [each.method.title for each in methods]}
-        bold = frozenset[tuple[int, int]]()
         for name, key in keys.items():
-            spreads = [each.spread(key) for each in methods]
-            bold |= bold_largest(spreads, len(columns))
-            columns[f"{name}, %"] = [format_points(one, each.state) for one, each in zip(spreads, methods, strict=True)]
-        first = methods[0].method.title
-        columns[f"test, against {first}"] = [format_difference(results.difference(each)) for each in methods]
+            table.add_means(f"{name}, %", key, states=True, bold=True)
+        table.add_differences(f"test, against {table.first}")
         if shifts:
-            leads = [results.difference(each, key=MEAN) for each in methods]
-            columns[f"shifts, against {first}"] = list(map(format_difference, leads))
-        columns |= {
-            "values": [*map(list_values, methods)],
-            "ED": [format_degree(read_degree(each)) for each in methods],
-            "step": [format_price(measure_price(results, each)) for each in methods],
-            **list_seeds(results, methods),
-        }
+            table.add_differences(f"shifts, against {table.first}", MEAN)
+        table.add("values", map(list_values, results.methods))
+        table.add_degrees()
+        table.add_prices()
+        table.add_seeds()
         for name, row in self.paper.items():
             method = results.recipe.method(name)
             reported = [method.paper, *(row.get(shift) for shift in shifts), *([row["mean"]] if shifts else [])]
             cells = [f"{method.title}, paper", *map(format_points, reported)]
-            for cell, column in zip([*cells, *[NOTHING] * len(columns)], columns.values(), strict=False):
+            for cell, column in zip([*cells, *[NOTHING] * len(table.columns)], table.columns.values(), strict=False):
                 column.append(cell)
         notes = [*list_notes(results), "Differences have 95% intervals, paired by seed; * excludes zero."]
         if self.paper and len(shifts) < len(next(iter(self.paper.values()))) - 1:
             notes.append("The paper's mean is over all of its shifts, which are not all here.")
         title = f"At the end of training, {tested_on(results)} and shifted images: {results.heading}"
-        return make_table(title, columns, notes, bold)
+        return table.make(title, notes)
 
     def _plot(self, results: Results, theme: str) -> "Figure":
         styles = styles_of(replace(results.recipe, equal_time="ed"), theme)  # ED is blue, as elsewhere
@@ -239,15 +219,13 @@ def _describe_images(results: Results) -> str:
 
 def _list_between(results: Results) -> Table:
     """Tabulate the start, the middle and the end of all curves."""
-    methods, shifts = _get_curved(results), list_shifts(results)
-    columns: dict[str, list[str]] = {"": [each.method.title for each in methods]}
+    table, kinds = MethodTable(results, _get_curved(results)), ("test", *(["shifts"] if list_shifts(results) else []))
     for place, title in ((0, "start"), (5, f"α = {_HALFWAY:g}"), (-1, "end")):
-        points = [100 * read_curves(each).mean(0)[place] for each in methods]
-        columns[f"{title}: test, %"] = [f"{point[0]:.2f}" for point in points]
-        if shifts:
-            columns[f"{title}: shifts, %"] = [f"{point[1]:.2f}" for point in points]
+        means = [100 * read_curves(each).mean(0)[place] for each in table.methods]
+        for kind, name in enumerate(kinds):
+            table.add(f"{title}: {name}, %", (f"{mean[kind]:.2f}" for mean in means))
     notes = ["Means over seeds, of the weights (1 − α) start + α end.", _describe_images(results)]
-    return make_table("Between the start and the end of training", columns, notes)
+    return table.make("Between the start and the end of training", notes)
 
 
 def _list_relations(results: Results) -> Table:
@@ -392,23 +370,18 @@ CLIP = Training(
 
 
 # The paper's protocol for CLIP, with batch, learning rate and epochs for smaller data.
-SETTINGS = Training(
+SETTINGS = replace(
+    CLIP,
     data="pacs",
     model="deit-tiny",
     start_from="probe",
-    pixels=224,
     epochs=30,
     batch=64,
     lr=1e-4,
-    weight_decay=0.1,
     warm_up=0.05,
-    augment="resized-crop",
-    crop_scale=0.9,
+    warm_up_steps=None,
     compile=False,  # takes longer than training
     evaluate_every=5,
-    measure_paths=200,
-    measure_nodes=64,
-    measure_degree=20,
 )
 # Shared by the recipes on small data.
 DEPARTS = (
