@@ -70,7 +70,6 @@ def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
         assert not any("prompts begin" in each for each in effdeg.measure(model, whole, **SETTINGS).warnings())
 
 
-<<<<<<< HEAD
 def test_prompts_that_have_all_ended_are_noted():
     batch, note = prompts(), "note: all prompts end with token 2, the end of a text"
     ended = [[*ids, 2] for ids in lists(batch)]
@@ -79,17 +78,6 @@ def test_prompts_that_have_all_ended_are_noted():
         assert any(each.startswith(note) for each in notes) is noted
 
 
-def tokenizer(**special):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {f"w{number}": number for number in range(VOCABULARY)}
-    made = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="w0", **special)
-
-
-=======
->>>>>>> w-tests
 @pytest.mark.parametrize("special", [{"pad_token": "w0"}, {"eos_token": "w0"}])
 def test_texts_are_read_by_a_tokenizer_with_or_without_a_token_for_padding(special):
     model, batch = language_model(pad_token_id=0), prompts()
