@@ -41,6 +41,7 @@ class TrainingBatch:
     size: int
     unlabeled: int = 0  # how many of the examples, the last ones, have no labels
     is_call: bool = False  # whether `inputs` are named arguments and keywords
+    joined: tuple[Tensor, ...] = ()  # the inputs to which the unlabeled examples were appended
 
     @property
     def labeled(self) -> int:
@@ -83,30 +84,40 @@ class TrainingBatch:
         if isinstance(own, Tensor):
             own = torch.cat([own, own.new_full((count, *own.shape[1:]), IGNORED)])
 
+        joined = [] if own is None else [own]
+
         def join(leaf: Any) -> Any:
             if leaf is self.model_labels:
                 return own
-            return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
+            if not has_rows(leaf, self.size):
+                return leaf
+            joined.append(torch.cat([leaf, others.pop(0)]))
+            return joined[-1]
 
-        joined = tree_map(join, self.inputs)
+        inputs, size = tree_map(join, self.inputs), self.size + count
         # Not replace(…), which torch.compile of torch 2.6 cannot trace.
-        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count, self.is_call)
+        return TrainingBatch(inputs, self.examples, own, self.labels, size, count, self.is_call, tuple(joined))
+
+    def _has_rows(self, leaf: Any) -> bool:
+        """Return whether an input has one row per example, and not by chance as many as examples were joined."""
+        joined = not self.unlabeled or any(leaf is each for each in self.joined)
+        return joined and has_rows(leaf, self.size)
 
     def take_for_teacher(self, anchor: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return what a teacher is called with: that of all examples, or with anchored labels of those without."""
         first = self.labeled if anchor == "labels" else 0
-        cut = tree_map(lambda leaf: leaf[first:] if first and has_rows(leaf, self.size) else leaf, self.inputs)
+        cut = tree_map(lambda leaf: leaf[first:] if first and self._has_rows(leaf) else leaf, self.inputs)
         return tuple(cut[0].values()), cut[1]
 
     def change(self, rows: Tensor, change: Callable[[Tree], Tree]) -> Tree:
         """Return the inputs for changed copies of some examples; the function gets these as the batch was given."""
         given = self._given()
-        own = [has_rows(leaf, self.size) for leaf in tensors(given)]
-        taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if has_rows(leaf, self.size) else leaf, given)
+        own = [self._has_rows(leaf) for leaf in tensors(given)]
+        taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if self._has_rows(leaf) else leaf, given)
         changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
 
         def fill(leaf: Any) -> Any:
-            return changed.pop(0) if has_rows(leaf, self.size) and leaf is not self.model_labels else leaf
+            return changed.pop(0) if self._has_rows(leaf) and leaf is not self.model_labels else leaf
 
         return tree_map(fill, self.inputs)
 
@@ -115,9 +126,7 @@ class TrainingBatch:
         if not self.is_call:
             return self._without_labels(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs
         arguments, keywords = map(self._without_labels, self.inputs)
-        keywords = {
-            name: each for name, each in keywords.items() if any(has_rows(leaf, self.size) for leaf in tensors(each))
-        }
+        keywords = {name: each for name, each in keywords.items() if any(map(self._has_rows, tensors(each)))}
         if keywords:
             return {**arguments, **keywords}
         positional = tuple(arguments.values())
@@ -135,7 +144,7 @@ class TrainingBatch:
         """
 
         def make(name: str, leaf: Any, copy: Any) -> Any:
-            if not has_rows(leaf, self.size):
+            if not self._has_rows(leaf):
                 return leaf
             made = make_points(name, leaf, None if copies is None else copy)
             return torch.cat([leaf[self.labeled :], made]) if unlabeled_rows else made
