@@ -207,7 +207,7 @@ def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
         ({"sampling": "chebyshev", "anchor": "labels"}, {"unlabeled": U}, ValueError, "unlabeled uses the outputs"),
         ({}, {"unlabeled": U[:, :5]}, ValueError, r"must hold what x holds.* \(6,\).* \(5,\).* pad both"),
         ({}, {"unlabeled": U.float()}, ValueError, "torch.float64.* torch.float32"),
-        ({}, {"unlabeled": (U, U)}, ValueError, "unlabeled must hold what x holds"),
+        ({}, {"unlabeled": {"input": U, "other": U}}, ValueError, "unlabeled must hold what x holds"),
         ({}, {"unlabeled": U, "mask": X[:, :1]}, ValueError, "two tuples, or two mappings"),
         ({}, {"unlabeled": U[:0]}, TypeError, "holds no examples"),
     ],
