@@ -1,7 +1,8 @@
 """A batch as the penalty sees it: the inputs of its examples, their labels, and examples without labels."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from effdeg._adapters.paths import (
     interpolate,
     join_masks,
 )
-from effdeg._utils.device import is_readable
+from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
 
@@ -114,7 +115,8 @@ class TrainingBatch:
         given = self._given()
         own = [self._has_rows(leaf) for leaf in tensors(given)]
         taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if self._has_rows(leaf) else leaf, given)
-        changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
+        with nullcontext() if is_traced() else self._naming_shared(given):
+            changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
 
         def fill(leaf: Any) -> Any:
             return changed.pop(0) if self._has_rows(leaf) and leaf is not self.model_labels else leaf
@@ -131,6 +133,19 @@ class TrainingBatch:
             return {**arguments, **keywords}
         positional = tuple(arguments.values())
         return positional[0] if len(positional) == 1 else positional
+
+    @contextmanager
+    def _naming_shared(self, given: Tree) -> Iterator[None]:
+        """Add a note to the error of a function of partners= that reads what it is not given."""
+        try:
+            yield
+        except KeyError as error:
+            if self.is_call and isinstance(given, Mapping) and error.args[0] in {**self.inputs[0], **self.inputs[1]}:
+                error.add_note(
+                    f"The function of partners= gets {', '.join(map(repr, given))}: the entries of the batch with one "
+                    f"row per example, without labels. If it needs {error.args[0]!r}, let it hold that itself."
+                )
+            raise
 
     def _without_labels(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {name: leaf for name, leaf in inputs.items() if leaf is None or leaf is not self.model_labels}
