@@ -195,6 +195,14 @@ def test_a_program_of_one_batch_size_is_refused():
     assert effdeg.measure(dynamic, x, paths=5).value > 0
 
 
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: model.forward], ids=["module", "method"])
+@pytest.mark.parametrize("measure", [effdeg.measure, effdeg.proxies.evaluate])
+def test_lazy_layers_must_have_run(measure, wrap):
+    model, x = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(affine=False)), torch.randn(6, 3)
+    with pytest.raises(ValueError, match=r"lazy layers, whose weights are made when it first runs. Run it once"):
+        measure(wrap(model), x)
+
+
 @pytest.mark.parametrize(
     "model", [nn.Linear(3, 2, device="meta"), nn.LazyLinear(2), nn.Sequential(mlp(), nn.Linear(3, 2, device="meta"))]
 )

@@ -14,6 +14,11 @@ def test_classes_are_last_for_softmax_and_may_be_first_otherwise():
     assert targets(ids, (2, 3), output="sigmoid").tolist() == [[1, 0, 0, 0, 1, 1]]
 
 
+@pytest.mark.parametrize(("shape", "output"), [((1, 2), "softmax"), ((2, 1), "sigmoid"), ((1, 1, 2), "softmax")])
+def test_a_sequence_may_be_one_token_long(shape, output):
+    assert targets(torch.tensor([[0], [1]]), shape, output=output).tolist() == [[1, 0], [0, 1]]
+
+
 def test_targets_of_the_outputs_shape_stay():
     soft = torch.tensor([[0.25, 0.75]])
     assert torch.equal(targets(soft, (2,)), soft)

@@ -1,5 +1,7 @@
 """Looking at and replacing the output of a layer, the one way for all who do."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import nn
@@ -31,6 +33,29 @@ def test_a_batch_or_statistics_from_elsewhere_make_a_norm_used():
     model[3](torch.randn(5, 4))
     assert find_new_norms(model) == ("0",)
     assert find_new_norms(torch.tanh) == ()
+
+
+class Hidden(NamedTuple):
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+class Sorted(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.sort(-1), lambda x: Hidden(*x.sort(-1))], ids=["torch's own", "named"])
+def test_a_tuple_with_names_keeps_them(make):
+    layer = Sorted(make)
+    with replace_output(find_layer(layer, layer), torch.zeros_like, rows=12):
+        returned = layer(X)
+    assert not returned.values.any()
+    assert torch.equal(returned.indices, X.argsort(-1))
 
 
 def test_the_rest_of_a_tuple_stays():

@@ -90,6 +90,17 @@ def test_texts_are_read_by_a_tokenizer_with_or_without_a_token_for_padding(speci
     torch.testing.assert_close(trace.fit(degree=4, damping=1e-6).per_path, measured.per_path)
 
 
+@pytest.mark.parametrize("texts", [False, True])
+def test_several_models_are_compared_on_texts_and_on_lists_of_token_ids(texts):
+    models, ids = {"a": language_model(pad_token_id=0), "b": language_model(pad_token_id=1)}, lists(prompts())
+    inputs = [" ".join(f"w{token}" for token in each) for each in ids] if texts else ids
+    more = {"tokenizer": tokenizer(eos_token="w0")} if texts else {}
+    compared = effdeg.compare(models, inputs, **more, **SETTINGS).measurements
+    for name, model in models.items():
+        expected = effdeg.measure(model, prompts(), **SETTINGS)
+        torch.testing.assert_close(compared[name].per_path, expected.per_path, rtol=1e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("inputs", "options", "problem"),
     [

@@ -85,8 +85,9 @@ def test_all_floating_inputs_count(form, share, taken):
     torch.testing.assert_close(outputs, model(left, right))
 
 
+@pytest.mark.parametrize("mask", [X > 0, (X > 0).double()], ids=["boolean", "floating"])
 @pytest.mark.parametrize(("share", "taken"), [(1, 12), (0.25, 3)])
-def test_what_is_no_input_does_not_count(share, taken):
+def test_what_is_no_input_does_not_count(share, taken, mask):
     """Masks, labels, unused inputs, and what all examples share, though it has as many rows as examples are taken."""
     model, rows = mlp().double(), []
 
@@ -98,7 +99,7 @@ def test_what_is_no_input_does_not_count(share, taken):
         return {"loss": x.sum(), "logits": model(x * mask) * shared.sum() + labels[:, None]}
 
     shared = X[0, :3]
-    x = {"x": X, "mask": X > 0, "shared": shared, "labels": X[:, 0], "unused": X}
+    x = {"x": X, "mask": mask, "shared": shared, "labels": X[:, 0], "unused": X}
     outputs, value = JacobianPenalty(-1, share=share)(run, x)
     torch.testing.assert_close(value, jacobian_norm(lambda x: model(x * (x > 0)) * shared.sum(), X[:taken]))
     torch.testing.assert_close(outputs, run(**x))

@@ -62,6 +62,20 @@ def test_it_is_half_of_the_papers_loss(alpha, by_name):
     assert_same_gradients(loss, expected, model, twin)
 
 
+@pytest.mark.parametrize("shift", [0, 1], ids=["tokens", "a language model"])
+def test_positions_without_a_label_do_not_count(shift, monkeypatch):
+    """The value is that of the other positions alone, for all examples together."""
+    x, y = torch.randn(6, 5, 6), torch.arange(30).reshape(6, 5) % 4
+    y[torch.arange(5) >= torch.tensor([1, 2, 3, 4, 5, 2])[:, None] + shift] = -100
+    counted = torch.arange(5) < torch.tensor([1, 2, 3, 4, 5, 2])[:, None]
+    if shift:
+        monkeypatch.setattr("effdeg.baselines._rdrop.find_language_model", lambda model: model)
+        counted &= torch.arange(5) < 4
+    outputs, divergence, _ = RDrop()(with_dropout(), x, y)
+    first, second = (each[counted] for each in outputs.chunk(2))
+    torch.testing.assert_close(divergence, symmetric_divergence(first, second, len(first)) / 2)
+
+
 @pytest.mark.parametrize(
     "criterion",
     [

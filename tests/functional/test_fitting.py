@@ -11,6 +11,7 @@ from effdeg.functional import (
     condition_number,
     cosine_nodes,
     effective_degree,
+    evaluate,
     fit,
     fit_operator,
     project,
@@ -28,6 +29,13 @@ def draw(scheme, nodes, paths, seed=0):
         return cosine_nodes(nodes, paths, generator=torch.Generator().manual_seed(seed))
     make = {"chebyshev": chebyshev_nodes, "uniform": uniform_nodes}[scheme]
     return make(nodes).expand(paths, -1).contiguous()
+
+
+@pytest.mark.parametrize("function", [fit, effective_degree, project, evaluate])
+def test_complex_numbers_are_refused(function):
+    more = {fit: (chebyshev_nodes(5), 2), effective_degree: (), project: (1,), evaluate: (chebyshev_nodes(5),)}
+    with pytest.raises(TypeError, match=r"are complex numbers \(torch.complex64\); real ones were expected"):
+        inspect.unwrap(function)(1j * torch.rand(5, 1), *more[function])
 
 
 @pytest.mark.parametrize("function", [fit, effective_degree, project])

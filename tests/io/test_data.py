@@ -294,7 +294,11 @@ def test_a_folder_of_images(tmp_path):
     for index, mode in enumerate(("RGB", "RGB", "L")):
         (tmp_path / f"class{index % 2}").mkdir(exist_ok=True)
         picture(index, mode=mode).save(tmp_path / f"class{index % 2}" / f"{index}.png")
+    everything = load_data(tmp_path).preprocessing
+    picture(3).save(tmp_path / "class1" / "3.gif")
     (tmp_path / "notes.txt").write_text("not an image")
+    (tmp_path / "README").write_text("not an image")
+    assert load_data(tmp_path).preprocessing == f"{everything}, 3 files left out (.gif, .txt)"
     data = load(tmp_path)
     assert isinstance(data, ImageList)
     assert data.sources == [tmp_path / name for name in ("class0/0.png", "class0/2.png", "class1/1.png")]

@@ -183,7 +183,7 @@ def test_a_large_data_set_is_known_by_examples_that_are_no_regular_part_of_it():
     one, other = (LabeledExamples(Periodic(changed), "data", ItemReader(len)) for changed in (False, True))
     assert one.fingerprint(0) == one.fingerprint(0)
     assert one.fingerprint(0) != other.fingerprint(0)
-    assert not one.has_inputs_of(other, 0)
+    assert not one.shares_inputs_with(other, 0)
 
 
 def test_the_model_is_run_in_evaluation_mode_and_left_as_it_was(folder, data):

@@ -309,12 +309,14 @@ def test_notes_on_the_fits_are_said_once(folder, data):
         measure_pool(mlp(), [folder / "a.pt"], data[0], components=[9], **FAST)
 
 
-def test_examples_that_should_differ_are_refused(folder, data, train, loaded):
-    again = (data[0].clone(), data[1])
-    with pytest.raises(ValueError, match="data= and train= are the same examples, so that every gap would be 0"):
-        measure_pool(mlp(), [folder], data, train=again, **FAST)
-    with pytest.raises(ValueError, match="data= and labeled= are the same examples, so that thresholded_confidence"):
-        measure_pool(mlp(), [folder], data[0], labeled=again, **FAST)
+@pytest.mark.parametrize("rows", [slice(None), torch.randperm(40), slice(30)], ids=["same", "reordered", "part"])
+@pytest.mark.parametrize("kind", [tuple, lambda each: torch.utils.data.TensorDataset(*each)], ids=["batch", "data set"])
+def test_examples_that_should_differ_are_refused(folder, data, train, loaded, rows, kind):
+    again = tuple(each[rows].clone() for each in data)
+    with pytest.raises(ValueError, match=r"data= and train= are the same.*so that every gap would be 0"):
+        measure_pool(mlp(), [folder], data, train=kind(again), **FAST)
+    with pytest.raises(ValueError, match=r"data= and labeled= are the same.*so that thresholded_confidence"):
+        measure_pool(mlp(), [folder], data[0], labeled=kind(again), **FAST)
     assert not loaded
     (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], train=again, labeled=train, **FAST)
     assert "gap" not in row  # without labels, measures may be those of training examples

@@ -220,6 +220,24 @@ def test_settings_that_differ_by_rounding_are_one():
     assert rank(large, measures=["m"], hyperparameters=["lr"], resamples=100).pool.levels["lr"] == large["lr"]
 
 
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([0.1, np.float32(0.1), 0.3], [0.1, 0.3]),
+        ([8, "8", "16"], [8, 16]),
+        ([0.5, "5e-1", "none"], ["0.5", "none"]),
+        (["8", "16", "none"], ["16", "8", "none"]),
+        ([8, "1_0", "inf"], ["1_0", "8", "inf"]),
+    ],
+    ids=str,
+)
+def test_one_number_of_several_types_is_one_setting(levels, expected):
+    noise = np.random.default_rng(0).standard_normal((2, 12))
+    rows = [{"gap": gap, "m": m, "h": levels[row % 3]} for row, (gap, m) in enumerate(noise.T)]
+    found = rank(rows, measures=["m"], hyperparameters=["h"], resamples=100).pool.levels["h"]
+    assert list(map(type(expected[0]), found)) == expected
+
+
 @pytest.mark.parametrize(("target", "noted"), [("test_acc", True), ("acc@1", True), ("f1", True), ("facc_loss", False)])
 def test_a_target_for_which_larger_is_better_is_noted(target, noted):
     table = {target: [0.9, 0.8, 0.7, 0.75], "degree": [0.1, 0.2, 0.4, 0.3]}

@@ -112,6 +112,7 @@ BETWEEN = {
     "a maximum": lambda self, x: torch.maximum(self.a(x), torch.zeros(8)).mean(1),
     "a divisor": lambda self, x: (self.b.bias / (self.a(x) + 9)).mean(1),
     "erf": lambda self, x: torch.erf(self.a(x)).mean(1),
+    "torch.vmap": lambda self, x: torch.vmap(lambda one: torch.relu(self.a(one)).mean(0))(x),
     "tokens among the examples": lambda self, x: torch.relu(self.a(x.flatten(0, 1))).view(len(x), 6, 8).mean(1),
     "tokens first": lambda self, x: torch.relu(self.a(x.transpose(0, 1))).mean(0),
 }
@@ -196,3 +197,5 @@ def test_changes_that_are_not_seen_are_refused():
     for name in ("tokens among the examples", "tokens first"):
         with pytest.raises(NotApplicable, match="do not have the examples first"):
             activation_changes(Around(BETWEEN[name]), x, **ROUTE)
+    with pytest.raises(NotApplicable, match=r"torch.vmap ran"):
+        activation_changes(Around(BETWEEN["torch.vmap"]), x, **ROUTE)

@@ -138,8 +138,13 @@ def test_two_arguments_of_a_model_are_not_taken_for_inputs_and_labels_without_a_
 
 @pytest.mark.parametrize(
     ("loss", "labels"),
-    [(nn.CrossEntropyLoss(weight=torch.arange(1, 5).double()), Y), (cross_entropy, torch.where(Y == 1, -100, Y))],
-    ids=["class weights", "ignored labels"],
+    [
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3, 4]).double()), Y),
+        # Classes with the smallest and the largest number weigh the same.
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9, 1, 1]).double()), Y.sort().values),
+        (cross_entropy, torch.where(Y == 1, -100, Y)),
+    ],
+    ids=["class weights", "a weight of a class in between", "ignored labels"],
 )
 def test_a_loss_that_is_not_the_mean_over_examples(loss, labels):
     message = rf"is not the mean of their losses.*{len(X)} examples.*batches of 5\. Use batch_size={len(X)}"
@@ -147,6 +152,17 @@ def test_a_loss_that_is_not_the_mean_over_examples(loss, labels):
         proxies.sharpness(mlp().double(), (X, labels), loss, batch_size=5)
     proxies.sharpness(mlp().double(), (X, labels), loss, batch_size=len(X))  # warnings are errors
     proxies.sharpness(mlp().double(), (X, Y), cross_entropy, batch_size=5)
+
+
+def test_token_labels_that_are_padded_and_sorted_by_length():
+    x, y = X[:, None].expand(-1, 4, -1), Y[:, None].repeat(1, 4)
+    y[:, 1:][torch.arange(12)[:, None] < 4 * torch.arange(1, 4)] = -100
+    with pytest.warns(UserWarning, match="is not the mean of their losses"):
+        proxies.sharpness(mlp().double(), (x, y), token_loss, batch_size=4)
+
+
+def token_loss(outputs, labels):
+    return cross_entropy(outputs.flatten(0, 1), labels.flatten())
 
 
 def test_labels_that_are_given_first():

@@ -45,6 +45,18 @@ def test_of_any_outputs_and_inputs():
     assert found.value == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("form", [dict, lambda **given: (tuple(given.values()), None)], ids=["dict", "tuple"])
+def test_a_mask_is_no_input(form):
+    inner = mlp().double()
+
+    def model(x, mask):
+        return inner(x * mask)
+
+    expected, found = (jacobian_norm(model, form(x=X, mask=mask)).value for mask in (X > 0, (X > 0).double()))
+    assert found == expected
+    assert jacobian_norm(lambda mask: inner(mask), {"mask": X}).value == jacobian_norm(inner, X).value
+
+
 def test_at_a_layer():
     model, batch = Tokens().double(), tokens()
 

@@ -63,6 +63,17 @@ def test_the_mixup_margin_of_a_linear_model_is_the_distance_to_its_boundary():
     assert found.stderr == pytest.approx(float(expected.std() / 500**0.5), rel=1e-6)
 
 
+def test_a_mixup_margin_is_no_distance_in_a_mask():
+    model, ones = mlp(), torch.ones(12, 6)
+
+    def masked(x, mask):
+        return model(x * mask)
+
+    expected = mixup_margin(masked, ({"x": X.float(), "mask": ones.bool()}, Y))
+    with pytest.warns(UserWarning, match=r"'mask'\) are a mask in floating point, which is interpolated"):
+        assert mixup_margin(masked, ({"x": X.float(), "mask": ones}, Y)) == expected
+
+
 def test_a_mixup_margin_at_a_layer():
     model, batch = Tokens(), tokens()
     labels = torch.arange(10) % 2

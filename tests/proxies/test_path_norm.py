@@ -141,6 +141,9 @@ def test_means_by_another_name_and_constants():
     model = Functional(lambda self, x: self.first(x).mean(axis=1)).double()
     expected = (model.first.weight.detach() / 3).square().sum().sqrt()
     assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(float(expected))
+    model = Functional(lambda self, x: torch.einsum("bc->b", self.first(x))).double()
+    expected = model.first.weight.detach().square().sum().sqrt()
+    assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(float(expected))
     model = Functional(lambda self, x: nn.functional.pad(self.first(x), (0, 1), value=3.0) + 2).double()
     expected = math.sqrt(float(model.first.weight.detach().square().sum()) + 9 + 4 * 4)
     assert path_norm(model, torch.randn(2, 4)).value == pytest.approx(expected)
@@ -158,6 +161,8 @@ def test_means_by_another_name_and_constants():
         lambda self, x: nn.functional.linear(x, self.first.weight.sum(1, keepdim=True).expand(3, 4)),
         lambda self, x: nn.functional.linear(x, CONSTANT[:, None].expand(3, 4)),
         lambda self, x: self.first(x) * nn.functional.linear(x, self.other),
+        lambda self, x: torch.einsum("bc->b", [self.first(x)]),
+        lambda self, x: torch.vmap(self.first)(x),
     ],
 )
 def test_what_would_be_wrong_is_refused(function):

@@ -266,6 +266,21 @@ def test_before_the_layer_of_the_paths_batchnorm_sees_all_examples():
     torch.testing.assert_close(model[1].running_mean, alone[1].running_mean)
 
 
+@pytest.mark.parametrize("settings", [{}, {"partners": lambda x: 0.5 - x}, {"at": "1"}], ids=str)
+def test_a_shared_tensor_with_as_many_rows_as_the_joined_examples_is_not_cut(settings):
+    class Shifted(nn.Sequential):
+        def forward(self, x, prototypes):
+            return super().forward(x + prototypes.mean(0))
+
+    model, teacher = (Shifted(*mlp(seed=seed).double()) for seed in (0, 1))
+    prototypes, degrees = torch.cat([X, U]), []
+    for shared in (prototypes, prototypes.repeat(2, 1)):  # with the same mean
+        torch.manual_seed(0)
+        penalty = Penalty(anchor="labels", **settings)
+        degrees.append(penalty(model, X, Y, unlabeled=U, teacher=teacher, prototypes=shared)[1])
+    torch.testing.assert_close(*degrees)
+
+
 def test_mappings_and_further_arguments():
     model = mlp().double()
 

@@ -227,6 +227,15 @@ def test_changes_of_shape_or_type_are_refused(change):
         Penalty(partners=[turn, change])(mlp().double(), X)
 
 
+@pytest.mark.parametrize(("key", "noted"), [("shared", True), ("typo", False)])
+def test_a_change_that_reads_what_has_no_rows_is_told_what_it_gets(key, noted):
+    penalty = Penalty(partners=lambda batch: {"x": batch["x"] + batch[key]})
+    with pytest.raises(KeyError, match=key) as caught:
+        penalty(lambda x, shared: x + shared, {"x": X, "shared": X[0]})
+    notes = getattr(caught.value, "__notes__", [""])
+    assert ("gets 'x': the entries of the batch with one row per example" in notes[0]) == noted
+
+
 def test_given_pairs_contradict_partners():
     with pytest.raises(ValueError, match="pairs were given, but Penalty"):
         Penalty(partners=turn).points(X, pairs=torch.tensor([[0, 1]]))

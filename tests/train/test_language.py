@@ -168,10 +168,16 @@ def test_a_teacher_gives_the_ends_of_unlabeled_sequences(anchor):
     assert values["another"].item() != pytest.approx(values["none"].item(), rel=1e-3)
 
 
-def test_paths_without_a_common_labeled_position_count_nothing_and_warn():
+@pytest.mark.parametrize(
+    ("hidden", "reason"),
+    [(False, "these sequences have no label but -100. .* Check the labels"), (True, "is padding.* Use larger batches")],
+)
+def test_paths_without_a_common_labeled_position_count_nothing_and_warn(hidden, reason):
     model, batch = language_model(), sequences(side="right", length=8)
     batch["labels"] = torch.full_like(batch["labels"], -100)
-    with pytest.warns(UserWarning, match="no position of these paths counts"):
+    if hidden:
+        batch["attention_mask"][:, 0], batch["labels"][:, 1] = 0, 1
+    with pytest.warns(UserWarning, match=f"no position of these paths counts: .*{reason}"):
         _, degree = Penalty(anchor="labels", **FIXED)(model, batch)
     assert degree.item() == 0
     degree.backward()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from effdeg._adapters.examples import LABELS, check_finite, describe_shapes, is_plain_tuple, split_labels
 from effdeg._adapters.layers import as_module, base_model
 from effdeg._adapters.outputs import are_distributions
-from effdeg._adapters.paths import hides_ones, innermost_key, is_mask
+from effdeg._adapters.paths import hides_ones, is_floating_mask, is_mask
 from effdeg._utils.checks import shorten
 from effdeg._utils.device import is_traced
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, tensors
@@ -322,11 +322,7 @@ def note_possible_masks(inputs: Tree) -> str | None:
 def note_floating_masks(inputs: Tree) -> str | None:
     """Return a note on masks of 0 and 1 in floating point, which are interpolated among the inputs, not joined."""
     leaves = named_tensors(inputs)
-    names = [
-        repr(name)
-        for name, leaf in leaves
-        if leaf.is_floating_point() and "mask" in innermost_key(name) and _holds_flags(leaf)
-    ]
+    names = [repr(name) for name, leaf in leaves if is_floating_mask(name, leaf) and _holds_flags(leaf)]
     problem = f"inputs ({', '.join(names)}) are a mask in floating point, which is interpolated along a path"
     advice = "To join the masks of both ends instead, pass booleans: .bool()."
     return f"{problem}. {advice}" if 0 < len(names) < len(leaves) else None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from effdeg._adapters.checked import find_parts
 from effdeg._adapters.examples import as_arguments
@@ -175,6 +176,12 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
             "it was frozen, or leave dtype= out."
         )
     check_has_values(model, every=device is not None or dtype is not None)
+    module = as_module(model)
+    if module is not None and any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+        raise ValueError(
+            f"the model ({type(model).__name__}) has lazy layers, whose weights are made when it first runs. Run it "
+            "once before, on a batch of examples: model(x)."
+        )
     own = first_floating(model)
     if own is not None and dtype is None and own.dtype.itemsize < 2:
         raise TypeError(

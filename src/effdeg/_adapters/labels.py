@@ -125,7 +125,8 @@ def as_targets(labels: Tensor, shape: torch.Size, *, output: Output, missing: Te
 
 def _classes_last(ids: Tensor, labels: Tensor, shape: torch.Size, output: Output) -> bool:
     """Return whether the classes are in the last or the first dimension of the outputs; raise if it is neither."""
-    last, first = ids.shape[1:] == shape[:-1], len(shape) > 1 and ids.shape[1:] == shape[1:]
+    last, first = (ids.shape[1:] == _squeeze(positions) for positions in (shape[:-1], shape[1:]))
+    first &= len(shape) > 1
     if labels.is_floating_point() or not (last or first):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} ({labels.dtype}) do not match outputs of shape {tuple(shape)} per "

@@ -135,7 +135,10 @@ def replace_output(
         if times > 1:  # the error comes when it is known how often
             return None
         changed = change(_first_tensor(output, layer.name, rows))
-        return changed if changed is None or isinstance(output, Tensor) else (changed, *output[1:])
+        if changed is None or isinstance(output, Tensor):
+            return changed
+        entries = changed, *output[1:]
+        return type(output)(*entries) if hasattr(output, "_fields") else type(output)(entries)
 
     handle = layer.module.register_forward_hook(in_this_thread(hook))
     try:

@@ -96,12 +96,24 @@ def is_mask(name: str, leaf: Tensor) -> bool:
     return leaf.dtype == torch.bool or (integers and "mask" in innermost_key(name))
 
 
+def is_floating_mask(name: str, leaf: Any) -> bool:
+    """Return whether an input is a mask in floating point, by its name: no input to be moved or differentiated."""
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and "mask" in innermost_key(name)
+
+
+def floating_inputs(examples: Tree) -> list[Tensor]:
+    """Return the floating tensors of examples that are no masks, by their names; all if there is nothing else."""
+    floating = [(name, leaf) for name, leaf in named_tensors(examples) if leaf.is_floating_point()]
+    inputs = [leaf for name, leaf in floating if not is_floating_mask(name, leaf)]
+    return inputs or [leaf for _, leaf in floating]
+
+
 def _join(name: str, one: Any, other: Any) -> Any:
     """Join masks, also in floating point, so that what either end sees is seen; return anything else of the first end.
 
     Maximum and minimum are OR and AND for 0 and 1, and right for masks that are added to attention scores, too.
     """
-    floating = isinstance(one, Tensor) and one.is_floating_point() and "mask" in innermost_key(name)
+    floating = is_floating_mask(name, one)
     if not isinstance(one, Tensor) or not (floating or is_mask(name, one)):
         return one
     largest = torch.maximum(one, other)

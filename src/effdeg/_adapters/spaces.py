@@ -10,7 +10,7 @@ from torch import Tensor
 from effdeg._adapters.examples import count_examples, describe_shapes
 from effdeg._adapters.inference import ModelRunner
 from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
-from effdeg._adapters.paths import check_interpolable, check_masks, interpolate, join_masks
+from effdeg._adapters.paths import check_interpolable, check_masks, floating_inputs, interpolate, join_masks
 from effdeg._utils.tree import Tree, map_tensors, take, tensors
 
 KEYWORDS = (
@@ -73,11 +73,8 @@ class Paths:
         return returned, replaced[0]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the floating tensors at the two ends of every path."""
-        first, second = (
-            [tensor for tensor in tensors(end) if tensor.is_floating_point()] for end in (self._first, self._second)
-        )
-        return first, second
+        """Return the floating tensors at the two ends of every path, but masks, by their names."""
+        return floating_inputs(self._first), floating_inputs(self._second)
 
 
 def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from effdeg._adapters.arguments import name_arguments
 from effdeg._adapters.derivatives import (
     check_gradients_enabled,
     check_projections,
@@ -17,6 +18,7 @@ from effdeg._adapters.derivatives import (
 )
 from effdeg._adapters.layers import Layer, advice_for_integers, as_module, find_layer, replace_output
 from effdeg._adapters.outputs import Output, check_output, shaped_values
+from effdeg._adapters.paths import is_floating_mask
 from effdeg._utils.checks import check_number
 from effdeg._utils.tree import has_rows, map_tensors, named_map
 from effdeg.baselines._shared import Call, Regularizer
@@ -54,7 +56,8 @@ class JacobianPenalty(Regularizer):
             full penalty, which stays unbiased for batches in random order. BatchNorm in training normalizes these
             examples by themselves; its running statistics are those of the whole batch if the model is a module.
         at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs, which are
-            all floating-point tensors with one row per example but ``labels``: for token ids, and for features.
+            all floating-point tensors with one row per example but ``labels`` and masks, by name: for token ids, and
+            for features.
         output: What to differentiate: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a
             function of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         generator: The source of randomness for the directions; by default torch's global one on the outputs' device.
@@ -115,11 +118,14 @@ def _run(
             return leaf
         # A copy, for models that work in place: the whole batch is still to be run.
         rows = leaf if whole else leaf[:taken].clone()
-        is_input = settings.at is None and leaf.is_floating_point() and name != "labels"
-        return enter(rows) if is_input else rows
+        is_input = leaf.is_floating_point() and name != "labels" and not is_floating_mask(name, leaf)
+        return enter(rows) if settings.at is None and is_input else rows
 
     with torch.enable_grad():
-        if settings.at is None or not whole:
+        if settings.at is None:
+            arguments, keywords = named_map(prepare, (name_arguments(call[0], model), call[1]))
+            call = tuple(arguments.values()), keywords
+        elif not whole:
             call = named_map(prepare, call)
         if settings.at is None and not entered:
             raise TypeError(f"a Jacobian needs floating-point inputs, but there are none. {advice_for_integers(model)}")

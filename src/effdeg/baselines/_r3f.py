@@ -11,7 +11,7 @@ from torch import Tensor
 from effdeg._adapters.arguments import name_arguments
 from effdeg._adapters.examples import examples_only
 from effdeg._adapters.layers import FoundLayer, Layer, find_layer, replace_output
-from effdeg._adapters.paths import check_real
+from effdeg._adapters.paths import check_real, is_floating_mask
 from effdeg._utils.checks import check_choice, check_number
 from effdeg._utils.tree import has_rows, named_map
 from effdeg.baselines._rdrop import symmetric_divergence
@@ -93,7 +93,7 @@ class R3F(Regularizer):
         moved = []
 
         def move(name: str, leaf: Any) -> Any:
-            if not has_rows(leaf, rows) or not leaf.is_floating_point() or "mask" in name.lower():
+            if not has_rows(leaf, rows) or not leaf.is_floating_point() or is_floating_mask(name, leaf):
                 return leaf
             moved.append(self._move(leaf))
             return moved[-1]

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from effdeg._adapters.labels import check_rows_of_labels
+from effdeg._adapters.labels import IGNORED, check_rows_of_labels
+from effdeg._adapters.layers import find_language_model
 from effdeg._adapters.outputs import shaped_values
 from effdeg._utils.device import is_traced
 from effdeg.baselines._shared import Call, Regularizer, join_batches, split_outputs
@@ -26,7 +27,7 @@ class RDrop(Regularizer):
         -log p(y) - log q(y) + α/2 (KL(p‖q) + KL(q‖p)).
 
     A call returns the outputs of both passes, the mean of ½ (KL(p‖q) + KL(q‖p)) over examples, and the labels of these
-    outputs, y repeated twice:
+    outputs, y repeated twice. If y holds labels of tokens, positions whose label is -100 do not count:
 
         criterion(outputs, labels) + weight * divergence.
 
@@ -57,7 +58,7 @@ class RDrop(Regularizer):
         check_rows_of_labels(y, rows)
         arguments, keywords = join_batches(call, call)
         outputs = model(*arguments, **keywords)
-        divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows) / 2
+        divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows, _find_counted(model, y)) / 2
         self._check_logits(outputs, 2 * rows, model)
         self._warn_of_no_dropout(outputs, rows)
         return outputs, divergence, torch.cat([y, y])
@@ -80,8 +81,19 @@ class RDrop(Regularizer):
             )
 
 
-def symmetric_divergence(first: Any, second: Any, rows: int) -> Tensor:
+def _find_counted(model: object, y: Tensor) -> Tensor | None:
+    """Return where outputs for tokens have a label; None if each example has one label, or soft ones."""
+    if y.dim() < 2 or y.is_floating_point():
+        return None
+    if find_language_model(model) is not None:  # whose outputs are compared with the labels of the next position
+        y = torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], dim=1)
+    return y != IGNORED
+
+
+def symmetric_divergence(first: Any, second: Any, rows: int, counted: Tensor | None = None) -> Tensor:
     """Return the mean of KL(p‖q) + KL(q‖p) over examples, where p and q are the softmax of what a model returned.
+
+    Of outputs with several positions those count that are ``counted``, if this has their shape.
 
     For logits a and b it is Σ (p - q)(log p - log q) = Σ (p - q)(a - b), as p - q sums to zero over classes. If the two
     are similar, both factors are small. The usual Σ p (log p - log q) adds up terms that cancel: in single precision
@@ -90,4 +102,8 @@ def symmetric_divergence(first: Any, second: Any, rows: int) -> Tensor:
     p, q = (shaped_values(returned, "softmax", points=rows) for returned in (first, second))
     a, b = (shaped_values(returned, "identity", points=rows) for returned in (first, second))
     differences = (a - b).where((p > 0) | (q > 0), 0.0)  # of a class that is masked with -inf, it is NaN
-    return ((p - q) * differences).sum(-1).mean()
+    divergences = ((p - q) * differences).sum(-1)
+    if counted is None or counted.shape != divergences.shape:
+        return divergences.mean()
+    # Not by picking positions: their number would differ from step to step, and a GPU would wait for it.
+    return divergences.where(counted, 0.0).sum() / counted.sum().clamp(min=1)

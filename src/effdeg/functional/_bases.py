@@ -55,6 +55,16 @@ def check_matrices(name: str, values: object, rows: str) -> None:
             f"{name} of shape {tuple(values.shape)} have no dimension of outputs; {rows} × outputs were expected: for "
             f"one output {name}[:, None]."
         )
+    check_real(name, values)
+
+
+def check_real(name: str, values: Tensor) -> None:
+    """Raise if values are complex: a conversion would drop their imaginary parts."""
+    if values.is_complex():
+        raise TypeError(
+            f"{name} are complex numbers ({values.dtype}); real ones were expected. Give real and imaginary parts as "
+            f"outputs of their own: torch.view_as_real({name}).flatten(-2)."
+        )
 
 
 def basis_rows(alpha: Float[Tensor, "*paths nodes"], degree: int, basis: str) -> Float[Tensor, "*paths degrees nodes"]:
@@ -71,6 +81,7 @@ def evaluate(
 
     Raises:
         ValueError: If ``basis`` is not known.
+        TypeError: If the coefficients are complex.
 
     Example:
         >>> import torch
@@ -78,6 +89,7 @@ def evaluate(
         >>> evaluate(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.5, 1.0])).flatten()  # 1 + 2t
         tensor([-1.,  1.,  3.])
     """
+    check_real("coefficients", coefficients)
     if not coefficients.is_floating_point():
         coefficients = coefficients.to(alpha.dtype)
     design = basis_matrix(alpha.to(coefficients.dtype), coefficients.shape[-2] - 1, basis)
@@ -100,7 +112,7 @@ def effective_degree(
             one number for each degree, degree 0 first. If it begins with 0, 0, only curvature counts.
 
     Raises:
-        TypeError: If the weights are neither a known name nor numbers.
+        TypeError: If the weights are neither a known name nor numbers, or the coefficients are complex.
         ValueError: If they are not one per degree, or one is negative or not finite, or all are zero.
 
     Example:

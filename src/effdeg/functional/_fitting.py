@@ -107,7 +107,7 @@ def fit(
 
     Raises:
         ValueError: If values and nodes differ in number, or as :func:`fit_operator` does.
-        TypeError: If ``degree`` is not a whole number, or ``damping`` is not a number.
+        TypeError: If values are complex, ``degree`` is not a whole number, or ``damping`` is not a number.
 
     Example:
         >>> from effdeg.functional import chebyshev_nodes, fit

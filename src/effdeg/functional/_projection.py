@@ -30,7 +30,7 @@ def project(values: Float[Tensor, "*paths nodes outputs"], components: int) -> F
 
     Raises:
         ValueError: If ``components`` (the paper's m) is less than 1 or more than ``nodes - 1``.
-        TypeError: If ``components`` is not a whole number.
+        TypeError: If ``components`` is not a whole number, or the values are complex.
 
     Example:
         >>> import torch

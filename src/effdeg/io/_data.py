@@ -377,11 +377,13 @@ def _load_folder(folder: Path, options: ImageOptions) -> tuple[ImageList, list[s
     # Hidden files, such as the ._00.png of macOS, are no images.
     shown = [file for file in folder.rglob("*") if not any(p.startswith(".") for p in file.relative_to(folder).parts)]
     files = sorted(file for file in shown if file.suffix.lower() in IMAGES and not file.is_dir())
+    left_out = [file for file in shown if file.suffix.lower() not in IMAGES and not file.is_dir()]
+    others = shorten(sorted({file.suffix for file in left_out if file.suffix}), 6)
     if not files:
-        others = shorten(sorted({file.suffix for file in shown if file.suffix}), 6)
         held = f"; it holds {others}" if others else ""
         raise ValueError(f"{folder} holds no images ({', '.join(sorted(IMAGES))}){held}.")
-    return ImageList(files, options, str(folder)), [*options.changes, _SCALED]
+    note = f"{pluralize(len(left_out), 'file')} left out{f' ({others})' if others else ''}"
+    return ImageList(files, options, str(folder)), [*options.changes, _SCALED, *([note] if left_out else [])]
 
 
 def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[Any, list[str]]:

@@ -111,15 +111,15 @@ class CheckpointMeasurer:
                 "examples of data=…."
             )
         seed = self.settings.paths.seed
-        if self.train and self.data.has_labels and self.train.has_inputs_of(self.data, seed):
+        if self.train and self.data.has_labels and self.train.shares_inputs_with(self.data, seed):
             raise ValueError(
-                "data= and train= are the same examples, so that every gap would be 0. Give examples that the models "
-                "were not trained on as data=."
+                "data= and train= are the same examples, or most of them, so that every gap would be 0 or too small. "
+                "Give examples that the models were not trained on as data=."
             )
-        if self.labeled and self.labeled.has_inputs_of(self.data, seed):
+        if self.labeled and self.labeled.shares_inputs_with(self.data, seed):
             raise ValueError(
-                "data= and labeled= are the same examples, so that thresholded_confidence would be the accuracy "
-                "itself. Give other examples as labeled=."
+                "data= and labeled= are the same examples, or most of them, so that thresholded_confidence would be "
+                "the accuracy itself. Give other examples as labeled=."
             )
 
     def try_out(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from effdeg._adapters.arguments import DataNote
 from effdeg._adapters.examples import Examples, as_examples, split_labels
 from effdeg._adapters.inference import Model, seed_everything
+from effdeg._adapters.prompts import read_prompts
 from effdeg._utils.checks import check_count
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
@@ -300,7 +301,9 @@ def compare(
     progress = settings.pop("progress", False)
     # An iterable of batches can be read only once; a loader may draw.
     with seed_everything(check_count("seed", settings.get("seed", 0), least=0)):
-        examples = _read_examples(inputs, names)
+        # What pads the prompts of one language model may do so for all, as their mask says what does.
+        prompts = read_prompts(inputs, settings.get("tokenizer"), next(iter(named.values())))
+        examples = _read_examples(prompts, names)
     # One path of each shows what cannot be compared, before hours are spent on it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

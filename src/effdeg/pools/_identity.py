@@ -2,7 +2,8 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from effdeg._adapters.arguments import Item, ItemReader
 from effdeg._adapters.examples import Batch, Examples, as_examples
 from effdeg._adapters.inference import seed_everything
-from effdeg._utils.tree import Tree
+from effdeg._utils.tree import Tree, take
 from effdeg.measuring._path_runner import hash_examples
 
 HASHED = 64  # examples at a time
@@ -112,13 +113,24 @@ class LabeledExamples:
         hashes = hash_parts(self.examples, self.choose(count), seed)
         return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
 
-    def has_inputs_of(self, other: "LabeledExamples", seed: int) -> bool:
-        """Return whether the inputs are those of the other examples, as far as the hashes of some of them tell."""
-        hashes = set()
-        for examples in (self, other):
-            with seed_everything(seed):  # a data set may draw
-                hashes.add(hash_examples(examples.fetch_item(examples.choose(HASHED)).inputs))
-        return len(self) == len(other) and len(hashes) == 1
+    def shares_inputs_with(self, other: "LabeledExamples", seed: int) -> bool:
+        """Return whether more than half of the inputs of either are those of the other, in any order.
+
+        What occurs more than once does not count: few features with few values are alike in any two data sets.
+        """
+        one, two = (Counter(examples._hash_inputs(seed)) for examples in (self, other))
+        shared = sum(times == two[each] == 1 for each, times in one.items())
+        return one == two or shared > min(one.total(), two.total()) / 2
+
+    def _hash_inputs(self, seed: int) -> Iterator[str]:
+        """Return a hash of each example's inputs; of some examples if there are many and each must be read."""
+        readable = isinstance(self.examples, Batch) or len(self) <= _IDENTIFYING
+        indices = self.choose(len(self) if readable else HASHED)
+        with seed_everything(seed):  # a data set may draw
+            for start in range(0, len(indices), HASHED):
+                part = indices[start : start + HASHED]
+                inputs = self.fetch_item(part).inputs
+                yield from (hash_examples(take(inputs, slice(row, row + 1))) for row in range(len(part)))
 
     def choose(self, count: int) -> list[int]:
         """Return indices that are the same each time, but not every n-th, which might all be of one class."""

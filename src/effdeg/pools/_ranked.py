@@ -1,8 +1,10 @@
 """Tables of models, and the pool that one is: its columns with their roles, checked and ready to be ranked."""
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -98,10 +100,24 @@ def is_numeric(column: "Series[Any]") -> bool:
 
 
 def _as_numbers(column: "Series[Any]") -> "Series[Any]":
-    if all(cell is None or (isinstance(cell, Real) and not isinstance(cell, bool)) for cell in column):
+    if any(map(_is_number, column)):
+        column = column.map(_read_number)
+    if all(cell is None or _is_number(cell) for cell in column):
         numbers = column.infer_objects()
         return numbers if numbers.dtype.kind == "i" else column.astype(float)
     return column.where(column.notna(), None)
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, Real) and not isinstance(cell, bool)
+
+
+def _read_number(cell: Any) -> Any:
+    """Return the number that a text among numbers holds; anything else as it is."""
+    for read in (int, float) if isinstance(cell, str) and "_" not in cell else ():  # Python reads 1_0 as 10
+        with suppress(ValueError):
+            return read(cell) if math.isfinite(read(cell)) else cell
+    return cell
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:
@@ -481,10 +497,17 @@ def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
 
 
 def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
-    """Return a table in which settings that are equal up to rounding are equal, such as 0.3 and 3 * 0.1."""
+    """Return a table in which settings that are equal up to rounding are equal, such as 0.3 and 3 * 0.1.
+
+    A number in float32 is what it prints as: numpy.float32(0.1) is 0.1.
+    """
 
     def round_cell(cell: float) -> float:
-        return cell if cell.is_integer() else float(f"{cell:.12g}")
+        if cell.is_integer():
+            return cell
+        with np.errstate(over="ignore", under="ignore"):
+            short = np.float32(cell)
+        return float(str(short)) if float(short) == cell else float(f"{cell:.12g}")
 
     return table.assign(**{name: table[name].map(round_cell) for name in names if table[name].dtype == float})
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from effdeg._utils.device import is_traced
 from effdeg._utils.tree import tensors
 
 # Names of torch functions that are linear in a network's activations. With a weight as their second argument:
@@ -34,6 +35,8 @@ PRODUCTS = {"mul", "div", "truediv", "matmul", "rmatmul", "mm", "bmm", "addmm", 
 
 def storage(tensor: Tensor) -> int | None:
     """Return the address of a tensor's storage, which its views share; None for sparse tensors."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # in torch.vmap, where it has none of its own
+        tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else None
 
 
@@ -70,6 +73,9 @@ class ActivationFlips(TorchFunctionMode):
     ) -> Any:
         name, given = function.__name__.strip("_"), kwargs or {}
         changing = [each for each in tensors([args, given]) if not self._is_constant(each)]
+        if changing and is_traced():
+            self.problem = self.unseen = "torch.vmap ran, in which units cannot be counted"
+            return function(*args, **given)
         if changing and not self._is_linear(name, args, len(changing)):
             self.problem = self.problem or f"{resolve_name(function) or name} ran"
         if changing and (name in _KINKS or name in ACTIVATIONS):

@@ -23,7 +23,7 @@ from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
-from effdeg._utils.tree import Tree, map_tensors, take, tensors
+from effdeg._utils.tree import Tree, has_rows, map_tensors, take, tensors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -321,14 +321,37 @@ class Evaluator:
         epsilon = torch.finfo(self.runner.precision(self.inputs)).eps
         if abs(both - total / 2) > 20 * epsilon * abs(both):
             self._check_not_broadcast(rows, both, total / 2)
-        rounding = max(1e-3, 4 * epsilon)
-        if self.count > self.batches.size and not abs(both - total / 2) <= rounding * abs(total):
+        if self.count > self.batches.size:
+            self._warn_of_weights()
+
+    def _warn_of_weights(self) -> None:
+        """Warn if the loss of examples with different labels is not the mean of their losses, so that batches count."""
+        rows = self._choose_different(32)
+        outputs = torch.cat(self.batches.run(lambda part: self._run(rows[part])[0], len(rows)))
+        labels = self.fetch(rows)[1]
+        together = float(self._loss(outputs, labels))
+        # The same outputs, so that rounding in the model does not count.
+        one_by_one = [torch.tensor([row], device="cpu") for row in range(len(rows))]
+        losses = torch.stack([self._loss(take(outputs, one), take(labels, one)).double() for one in one_by_one])
+        if not abs(together - float(losses.mean())) <= 2e-3 * float(losses.abs().mean()):
             warnings.warn(
-                f"the loss of two examples, {both:.4g}, is not the mean of their losses, {first:.4g} and {second:.4g}, "
-                f"as with class weights or ignored labels: the result depends on how the {self.count} examples are "
-                f"divided into batches of {self.batches.size}. Use batch_size={self.count}, if memory allows it.",
+                f"the loss of {len(rows)} examples, {together:.4g}, is not the mean of their losses, "
+                f"{float(losses.mean()):.4g}, as with class weights or ignored labels: the result depends on how the "
+                f"{self.count} examples are divided into batches of {self.batches.size}. Use batch_size={self.count}, "
+                "if memory allows it.",
                 stacklevel=2,
             )
+
+    def _choose_different(self, most: int) -> Tensor:
+        """Return examples with different labels, as far as their sums tell, and some that are spread over the data."""
+        sums = torch.zeros(self.count, dtype=torch.float64, device="cpu")
+        for leaf in tensors(self.labels):
+            if has_rows(leaf, self.count) and not leaf.is_complex():
+                sums += leaf.detach().reshape(self.count, -1).sum(1, dtype=torch.float64).cpu()
+        order = sums.argsort(stable=True)
+        kinds = order[sums[order].diff(prepend=sums.new_tensor([torch.nan])) != 0]
+        everywhere = torch.arange(self.count, device="cpu")
+        return torch.cat([_spread(kinds, most // 2), _spread(everywhere, most // 2)])
 
     def _check_not_broadcast(self, rows: Tensor, both: float, mean: float) -> None:
         """Raise if the loss of two examples is the mean over all pairs of an output and a label."""
@@ -391,11 +414,17 @@ class Evaluator:
 
     def loss_and_outputs(self, part: slice | Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the outputs of some examples, with ``weights`` instead of the model's own."""
-        assert self.loss is not None
+        outputs, labels = self._run(part, weights)
+        return self._loss(outputs, labels), outputs
+
+    def _run(self, part: slice | Tensor, weights: Weights | None = None) -> tuple[Tensor, Any]:
+        """Return the outputs and the labels of some examples."""
         inputs, labels = self.fetch(part)
-        rows = len(tensors(inputs)[0])
-        outputs = shaped_values(self.runner(inputs, weights), "identity", points=rows)
-        loss = self.loss(outputs, labels)
+        return shaped_values(self.runner(inputs, weights), "identity", points=len(tensors(inputs)[0])), labels
+
+    def _loss(self, outputs: Tensor, labels: Any) -> Tensor:
+        assert self.loss is not None
+        rows, loss = len(outputs), self.loss(outputs, labels)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(
@@ -404,7 +433,7 @@ class Evaluator:
             )
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
-        return loss.reshape(()), outputs
+        return loss.reshape(())
 
     def mean_loss(self, weights: Weights, part: slice) -> float:
         """Return the mean loss of some examples, batch by batch."""
@@ -514,6 +543,12 @@ def _read_examples(data: Any, model: Model, count: int | None, seed: int) -> tup
     if item.note is not None:
         warnings.warn(item.note, DataNote, stacklevel=6)  # the call of a proxy
     return item.inputs, item.labels
+
+
+def _spread(rows: Tensor, most: int) -> Tensor:
+    """Return some of these rows, evenly spread from the first to the last."""
+    chosen = torch.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=torch.float64, device="cpu")
+    return rows[chosen.long()]
 
 
 def _is_id(leaf: Any) -> bool:

@@ -10,6 +10,7 @@ from effdeg._adapters.derivatives import check_gradients_enabled, check_projecti
 from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import find_layer, replace_output
 from effdeg._adapters.outputs import Output, check_output, output_name, shaped_values
+from effdeg._adapters.paths import floating_inputs
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
 from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finite, check_options
@@ -25,7 +26,7 @@ def jacobian_norm(
 
     Args:
         model: Any callable. With ``at=``, x is the output of that layer.
-        data: Examples, as for :func:`evaluate`; labels are not needed.
+        data: Examples, as for :func:`evaluate`; labels are not needed. Masks, by their names, are no part of x.
         projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
         output: What f is: ``"identity"`` (logits), ``"softmax"``, ``"sigmoid"`` or a function of the model's output.
 
@@ -79,7 +80,8 @@ def _run_differentiable(evaluator: Evaluator, inputs: Tree, points: int) -> tupl
         return seen[-1].clone()
 
     if evaluator.at is None:
-        floating = map_tensors(lambda leaf: enter(leaf) if leaf.is_floating_point() else leaf, inputs)
-        return evaluator.runner(floating), seen
+        own = floating_inputs(inputs)
+        entered = map_tensors(lambda leaf: enter(leaf) if any(leaf is each for each in own) else leaf, inputs)
+        return evaluator.runner(entered), seen
     with replace_output(find_layer(evaluator.runner.model, evaluator.at), enter, rows=points):
         return evaluator.runner(inputs), seen

@@ -1,11 +1,13 @@
 """Margins: how far the logit of the correct class lies above the next."""
 
 import math
+import warnings
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from effdeg._adapters.arguments import DataNote, note_floating_masks
 from effdeg._adapters.inference import Model
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.outputs import are_distributions, as_values
@@ -91,6 +93,8 @@ def mixup_margin(model: Model, data: Any, *, pairs: int = 1000, **options: Unpac
     with Evaluator.open(model, data, **options) as evaluator:
         labels = _class_ids(evaluator)
         evaluator.check_interpolable()
+        if evaluator.at is None and (note := note_floating_masks(evaluator.inputs)):
+            warnings.warn(note, DataNote, stacklevel=3)
         drawn = _draw_pairs_of_one_class(labels, pairs, evaluator.seed)
         space = Space(evaluator.runner, evaluator.at)
 

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from effdeg._adapters.inference import Model
+from effdeg._utils.device import is_traced
 from effdeg._utils.tree import map_tensors, tensors
 from effdeg.proxies._activations import CASTS, DROPOUT, PRODUCTS, QUERIES, REORDERING, WEIGHTED, storage
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
@@ -94,6 +95,8 @@ class _PathMode(TorchFunctionMode):
     def _run(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         if name in CASTS:
             return args[0]  # everything runs in float64
+        if is_traced():
+            raise _undefined("torch.vmap")
         flowing = tensors([args, given])
         if flowing and all(self._is_weight(each) for each in flowing) and name not in QUERIES:
             if name not in REORDERING:
@@ -116,12 +119,13 @@ class _PathMode(TorchFunctionMode):
         """Multiply or add: a number, which is squared, a weight, which already is, or another path."""
         given_tensors = [each for each in args if isinstance(each, Tensor)]
         weights = [each for each in given_tensors if self._is_weight(each)]
-        if len(args) > 2 or given:
+        if len(args) > 2 or given or not all(isinstance(each, Tensor | int | float | str) for each in args):
             raise _undefined(f"{name} of these arguments")
         if any(id(each) not in self._on_paths and not self._is_weight(each) for each in given_tensors):
             raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
         if len(given_tensors) == 1:
-            return function(*(each if isinstance(each, Tensor) else each**2 for each in args))
+            # The string is the equation of einsum, by which the entries of a single tensor are added, or reordered.
+            return function(*(each if isinstance(each, Tensor | str) else each**2 for each in args))
         if name == "add" or (weights and (name not in {"div", "truediv"} or self._is_weight(args[1]))):
             return function(*args)
         raise _undefined(f"{name} of two tensors on paths")

@@ -1,7 +1,8 @@
 """A batch as the penalty sees it: the inputs of its examples, their labels, and examples without labels."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from effdeg._adapters.paths import (
     interpolate,
     join_masks,
 )
-from effdeg._utils.device import is_readable
+from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.tree import Tree, entry, has_rows, named_map, named_tensors, tensors, tree_map
 
 
@@ -41,6 +42,7 @@ class TrainingBatch:
     size: int
     unlabeled: int = 0  # how many of the examples, the last ones, have no labels
     is_call: bool = False  # whether `inputs` are named arguments and keywords
+    joined: tuple[Tensor, ...] = ()  # the inputs to which the unlabeled examples were appended
 
     @property
     def labeled(self) -> int:
@@ -83,30 +85,41 @@ class TrainingBatch:
         if isinstance(own, Tensor):
             own = torch.cat([own, own.new_full((count, *own.shape[1:]), IGNORED)])
 
+        joined = [] if own is None else [own]
+
         def join(leaf: Any) -> Any:
             if leaf is self.model_labels:
                 return own
-            return torch.cat([leaf, others.pop(0)]) if has_rows(leaf, self.size) else leaf
+            if not has_rows(leaf, self.size):
+                return leaf
+            joined.append(torch.cat([leaf, others.pop(0)]))
+            return joined[-1]
 
-        joined = tree_map(join, self.inputs)
+        inputs, size = tree_map(join, self.inputs), self.size + count
         # Not replace(…), which torch.compile of torch 2.6 cannot trace.
-        return TrainingBatch(joined, self.examples, own, self.labels, self.size + count, count, self.is_call)
+        return TrainingBatch(inputs, self.examples, own, self.labels, size, count, self.is_call, tuple(joined))
+
+    def _has_rows(self, leaf: Any) -> bool:
+        """Return whether an input has one row per example, and not by chance as many as examples were joined."""
+        joined = not self.unlabeled or any(leaf is each for each in self.joined)
+        return joined and has_rows(leaf, self.size)
 
     def take_for_teacher(self, anchor: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return what a teacher is called with: that of all examples, or with anchored labels of those without."""
         first = self.labeled if anchor == "labels" else 0
-        cut = tree_map(lambda leaf: leaf[first:] if first and has_rows(leaf, self.size) else leaf, self.inputs)
+        cut = tree_map(lambda leaf: leaf[first:] if first and self._has_rows(leaf) else leaf, self.inputs)
         return tuple(cut[0].values()), cut[1]
 
     def change(self, rows: Tensor, change: Callable[[Tree], Tree]) -> Tree:
         """Return the inputs for changed copies of some examples; the function gets these as the batch was given."""
         given = self._given()
-        own = [has_rows(leaf, self.size) for leaf in tensors(given)]
-        taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if has_rows(leaf, self.size) else leaf, given)
-        changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
+        own = [self._has_rows(leaf) for leaf in tensors(given)]
+        taken = tree_map(lambda leaf: leaf[rows.to(leaf.device)] if self._has_rows(leaf) else leaf, given)
+        with nullcontext() if is_traced() else self._naming_shared(given):
+            changed = [leaf for leaf, has in zip(tensors(change(taken)), own, strict=True) if has]
 
         def fill(leaf: Any) -> Any:
-            return changed.pop(0) if has_rows(leaf, self.size) and leaf is not self.model_labels else leaf
+            return changed.pop(0) if self._has_rows(leaf) and leaf is not self.model_labels else leaf
 
         return tree_map(fill, self.inputs)
 
@@ -115,13 +128,24 @@ class TrainingBatch:
         if not self.is_call:
             return self._without_labels(self.inputs) if isinstance(self.inputs, Mapping) else self.inputs
         arguments, keywords = map(self._without_labels, self.inputs)
-        keywords = {
-            name: each for name, each in keywords.items() if any(has_rows(leaf, self.size) for leaf in tensors(each))
-        }
+        keywords = {name: each for name, each in keywords.items() if any(map(self._has_rows, tensors(each)))}
         if keywords:
             return {**arguments, **keywords}
         positional = tuple(arguments.values())
         return positional[0] if len(positional) == 1 else positional
+
+    @contextmanager
+    def _naming_shared(self, given: Tree) -> Iterator[None]:
+        """Add a note to the error of a function of partners= that reads what it is not given."""
+        try:
+            yield
+        except KeyError as error:
+            if self.is_call and isinstance(given, Mapping) and error.args[0] in {**self.inputs[0], **self.inputs[1]}:
+                error.add_note(
+                    f"The function of partners= gets {', '.join(map(repr, given))}: the entries of the batch with one "
+                    f"row per example, without labels. If it needs {error.args[0]!r}, let it hold that itself."
+                )
+            raise
 
     def _without_labels(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {name: leaf for name, leaf in inputs.items() if leaf is None or leaf is not self.model_labels}
@@ -135,7 +159,7 @@ class TrainingBatch:
         """
 
         def make(name: str, leaf: Any, copy: Any) -> Any:
-            if not has_rows(leaf, self.size):
+            if not self._has_rows(leaf):
                 return leaf
             made = make_points(name, leaf, None if copies is None else copy)
             return torch.cat([leaf[self.labeled :], made]) if unlabeled_rows else made

@@ -104,11 +104,11 @@ class Sequences:
             counted &= (targets != IGNORED).any(1) | (pairs[:, :1] >= batch)
         path, place = counted.nonzero(as_tuple=True)
         if not len(path):
-            warnings.warn(
-                "no position of these paths counts: where one sequence has a label, the other is padding. The penalty "
-                "is 0. Use larger batches, batches of similar lengths, or padding on the left.",
-                stacklevel=2,
-            )
+            reason = "where one sequence has a label, the other is padding"
+            advice = "Use larger batches, batches of similar lengths, or padding on the left"
+            if self.targets is not None and not bool((targets != IGNORED).any()):
+                reason, advice = f"these sequences have no label but {IGNORED}", "Check the labels"
+            warnings.warn(f"no position of these paths counts: {reason}. The penalty is 0. {advice}.", stacklevel=2)
         return path, place, targets.mT[path, place]
 
     def _find_ends(
