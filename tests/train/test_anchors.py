@@ -266,7 +266,7 @@ def test_before_the_layer_of_the_paths_batchnorm_sees_all_examples():
     torch.testing.assert_close(model[1].running_mean, alone[1].running_mean)
 
 
-@pytest.mark.parametrize("settings", [{}, {"partners": lambda x: 0.5 - x}, {"at": "1"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"partners": lambda x: 0.5 - x}, {"at": "1"}], ids=["", "partners", "at"])
 def test_a_shared_tensor_with_as_many_rows_as_the_joined_examples_is_not_cut(settings):
     class Shifted(nn.Sequential):
         def forward(self, x, prototypes):
