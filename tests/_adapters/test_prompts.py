@@ -94,7 +94,7 @@ def test_texts_are_read_by_a_tokenizer_with_or_without_a_token_for_padding(speci
 def test_several_models_are_compared_on_texts_and_on_lists_of_token_ids(texts):
     models, ids = {"a": language_model(pad_token_id=0), "b": language_model(pad_token_id=1)}, lists(prompts())
     inputs = [" ".join(f"w{token}" for token in each) for each in ids] if texts else ids
-    more = {"tokenizer": tokenizer(eos_token="w0")} if texts else {}
+    more = {"tokenizer": word_tokenizer(WORDS, unk_token="w0", eos_token="w0")} if texts else {}
     compared = effdeg.compare(models, inputs, **more, **SETTINGS).measurements
     for name, model in models.items():
         expected = effdeg.measure(model, prompts(), **SETTINGS)
