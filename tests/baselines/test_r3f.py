@@ -103,3 +103,14 @@ def test_noise_that_is_lost_in_rounding_is_told():
     with pytest.warns(RuntimeWarning, match=r"noise=1e-05 changes no output: it is lost in rounding"):
         _, divergence = R3F()(mlp().bfloat16(), x.bfloat16(), y)
     assert divergence == 0
+
+
+def test_positions_without_a_label_do_not_count():
+    y = torch.arange(60).reshape(12, 5) % 4
+    y[:, 3:] = -100
+    divergences = []
+    for other in (1.0, 3.0):
+        x = X[:, None] * torch.tensor([1.0, 0.5, 2.0, other, other], dtype=X.dtype)[:, None]
+        torch.manual_seed(0)
+        divergences.append(R3F(noise=0.1)(mlp().double(), x, y)[1])
+    torch.testing.assert_close(*divergences)

@@ -14,7 +14,7 @@ from effdeg._adapters.layers import FoundLayer, Layer, find_layer, replace_outpu
 from effdeg._adapters.paths import check_real, is_floating_mask
 from effdeg._utils.checks import check_choice, check_number
 from effdeg._utils.tree import has_rows, named_map
-from effdeg.baselines._rdrop import symmetric_divergence
+from effdeg.baselines._rdrop import find_counted, symmetric_divergence
 from effdeg.baselines._shared import Call, Regularizer, draw, run_joined
 
 Distribution = Literal["uniform", "normal"]
@@ -73,13 +73,13 @@ class R3F(Regularizer):
         check_number("noise", self.noise, "it is how far examples are moved. The paper uses 1e-5")
         check_choice("distribution", self.distribution, get_args(Distribution))
 
-    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:  # noqa: ARG002
+    def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:
         check_real(examples_only(call, rows), "x")
         if self.at is None:
             returned = run_joined(model, call, self._move_inputs(model, call, rows))
         else:
             returned = _run_at(find_layer(model, self.at), model, call, rows, self._move)
-        divergence = symmetric_divergence(*returned, rows)
+        divergence = symmetric_divergence(*returned, rows, find_counted(model, y))
         if self._check_logits(returned[0], rows, model) and not bool(divergence.detach()):
             warnings.warn(
                 f"noise={self.noise:g} changes no output: it is lost in rounding, as in bfloat16 and float16, or the "

@@ -58,7 +58,7 @@ class RDrop(Regularizer):
         check_rows_of_labels(y, rows)
         arguments, keywords = join_batches(call, call)
         outputs = model(*arguments, **keywords)
-        divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows, _find_counted(model, y)) / 2
+        divergence = symmetric_divergence(*split_outputs(outputs, rows, rows), rows, find_counted(model, y)) / 2
         self._check_logits(outputs, 2 * rows, model)
         self._warn_of_no_dropout(outputs, rows)
         return outputs, divergence, torch.cat([y, y])
@@ -81,9 +81,9 @@ class RDrop(Regularizer):
             )
 
 
-def _find_counted(model: object, y: Tensor) -> Tensor | None:
-    """Return where outputs for tokens have a label; None if each example has one label, or soft ones."""
-    if y.dim() < 2 or y.is_floating_point():
+def find_counted(model: object, y: object) -> Tensor | None:
+    """Return where outputs for tokens have a label; None if each example has one label, soft ones or none."""
+    if not isinstance(y, Tensor) or y.dim() < 2 or y.is_floating_point():
         return None
     if find_language_model(model) is not None:  # whose outputs are compared with the labels of the next position
         y = torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], dim=1)
