@@ -296,3 +296,28 @@ def test_half_precision_inside_a_model_is_its_precision():
     assert measured == ["bfloat16", "float32"]
     with pytest.raises(ValueError, match="differ in precision: bfloat16 and float32"):
         effdeg.compare([InHalf(True), InHalf(False)], X, **FAST)
+
+
+def shared_layer(layer):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 6), layer, nn.Linear(6, 4))
+
+
+def tied_weights():
+    model = shared_layer(nn.ReLU())
+    model[2].weight = model[0].weight
+    return model
+
+
+@pytest.mark.parametrize("make", [lambda: shared_layer(nn.PReLU()), tied_weights], ids=["layer", "weights"])
+def test_what_has_two_names_comes_back_as_it_was(make):
+    model = make()
+    names = ["average_sharpness@0.3", "hessian_trace", "path_norm", "margin@10", "parameter_norm"]
+    with assert_left_as_it_came(model):
+        parameters = [*model.parameters()]
+        table = proxies.evaluate(model, (X, Y), nn.functional.cross_entropy, names=names).row()
+        lower = effdeg.measure(model, X, dtype=torch.float64, **FAST).value
+        assert all(one is other for one, other in zip(model.parameters(), parameters, strict=True))
+        assert all(isinstance(each, nn.Parameter) for each in model.parameters())
+    assert table["margin@10"] == proxies.margin(make(), (X, Y)).value
+    assert lower == effdeg.measure(make().double(), X.double(), **FAST).value

@@ -187,6 +187,8 @@ def test_models_that_do_not_fit_are_counted_and_can_be_left_out():
     assert note.startswith("note: 2 of 6 models do not fit (train_accuracy below 0.99 or missing)")
     assert note.endswith("leave them out with fit=0.99.")
     assert every.notes() == []
+    percent = table | {"train_accuracy": [50.0, 100.0, 100.0, 99.0, 100.0, None]}
+    assert "below 99 or missing" in rank(percent, measures=["degree"], resamples=100).warnings()[0]
     fitting = rank(table, measures=["degree"], fit=0.99, resamples=100)
     assert (fitting.pool.names, fitting.scores["degree"].kendall.value) == (["2", "3", "4", "5"], 1)
     assert "note: left out: 2 models with a train_accuracy below 0.99, or without one." in str(fitting)

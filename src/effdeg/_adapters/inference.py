@@ -52,6 +52,7 @@ class ModelRunner:
             # TorchScript's weights cannot be replaced in a call: move a copy of the whole model instead.
             with torch.no_grad():
                 self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
+        self._places = _find_places(self.model)
         self._rescaled = _find_rescaled(self.model)
         self._watch: Watch = nullcontext()
         self._adapt: Callable[[Callable[[Tree], Any], Tree], Any] | None = None
@@ -64,15 +65,21 @@ class ModelRunner:
 
     def __call__(self, inputs: Tree, weights: Mapping[str, Tensor] | None = None) -> Any:
         """Call the model on inputs, with ``weights``, if any are given, in place of its own."""
-        replaced = {**(self._weights or {}), **(weights or {})}
+        replaced = {
+            place: tensor
+            for name, tensor in {**(self._weights or {}), **(weights or {})}.items()
+            for place in self._places[name]
+        }
         # These are written to by every call: by this one in copies.
-        replaced |= {name: replaced.get(name, weight).clone() for name, weight in self._rescaled.items()}
+        for name, weight in self._rescaled.items():
+            replaced |= dict.fromkeys(self._places[name], replaced.get(name, weight).clone())
 
         def call(inputs: Tree) -> Any:
             arguments, keywords = as_arguments(inputs)
             with self._watch:
                 if replaced and isinstance(self.model, nn.Module):
-                    return functional_call(self.model, replaced, arguments, keywords)
+                    # Left to torch, a layer that has two names would keep what it is given here.
+                    return functional_call(self.model, replaced, arguments, keywords, tie_weights=False)
                 return self.model(*arguments, **keywords)
 
         return call(inputs) if self._adapt is None else self._adapt(call, inputs)
@@ -324,6 +331,20 @@ def _restore_gradients(model: Model) -> Iterator[None]:
                 "and write to weights in training only.",
                 stacklevel=2,
             )
+
+
+def _find_places(model: object) -> dict[str, list[str]]:
+    """Return for each name of a weight or buffer where the tensor is: one name for each layer that holds it."""
+    modules = [*model.named_modules(remove_duplicate=False)] if isinstance(model, nn.Module) else []
+    places: dict[int, dict[tuple[int, str], str]] = {}  # of a tensor: by the layer, and what it is called there
+    tensors_by_name: dict[str, int] = {}
+    for prefix, module in modules:
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                full = f"{prefix}.{name}".removeprefix(".")
+                tensors_by_name[full] = id(tensor)
+                places.setdefault(id(tensor), {}).setdefault((id(module), name), full)
+    return {name: [*places[tensor].values()] for name, tensor in tensors_by_name.items()}
 
 
 def _find_rescaled(model: object) -> dict[str, Tensor]:

@@ -420,7 +420,7 @@ class Pool:
             guessed=guessed,
             duplicates=duplicates,
             fit=fit,
-            below_fit=table.index[_find_below(table, FITS)].tolist() if fit is None else below_fit,
+            below_fit=table.index[_find_below(table, find_least_fit(table))].tolist() if fit is None else below_fit,
             left_out_strata=unfit,
         )
 
@@ -638,6 +638,12 @@ def _check_fit(fit: float, table: "DataFrame") -> None:
             f"a ranking needs at least 3 models; with fit={fit:g}, {count} of {len(table)} are left, the others have a "
             f"lower {FITTED}."
         )
+
+
+def find_least_fit(table: "DataFrame") -> float:
+    """Return the least training accuracy of a model that fits, as a percentage if the table has percentages."""
+    percentages = FITTED in table and is_numeric(table[FITTED]) and bool((table[FITTED] > 1).any())
+    return 100 * FITS if percentages else FITS
 
 
 def _find_below(table: "DataFrame", fit: float) -> NDArray[np.bool_]:

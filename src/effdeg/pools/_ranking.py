@@ -13,7 +13,6 @@ from effdeg._utils.imports import require
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg.pools._ranked import (
     FEW_CLUSTERS,
-    FITS,
     FITTED,
     MIN_RESAMPLED,
     TESTED,
@@ -21,6 +20,7 @@ from effdeg.pools._ranked import (
     Indices,
     Pool,
     as_frame,
+    find_least_fit,
     is_numeric,
     join,
 )
@@ -520,9 +520,10 @@ def _list_advice(ranking: Ranking) -> Iterator[str]:
     """Return advice on models that do not fit, the target and signs of measures, and notes on strata."""
     pool = ranking.pool
     if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
+        least = find_least_fit(pool.table)
         yield (
-            f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {FITS:g} or missing), and a "
-            f"correlation over both kinds may come from that difference: leave them out with fit={FITS:g}"
+            f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {least:g} or missing), and a "
+            f"correlation over both kinds may come from that difference: leave them out with fit={least:g}"
         )
     yield from _describe_target(pool)
     yield from _describe_falling(pool, ranking.falling)

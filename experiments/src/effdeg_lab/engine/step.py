@@ -388,6 +388,6 @@ class Step:
             autocast(self._device, self._task.precision),
         ):
             x, y, *_ = self._task.batch(*(each[:2] for each in self._given), *self._task.shapes[:1])
-            loss = self._task.loss(functional_call(self._model, buffers, (x,)), y)
+            loss = self._task.loss(functional_call(self._model, buffers, (x,), tie_weights=False), y)
         gradients = torch.autograd.grad(loss, given, allow_unused=True)
         return [each for each, gradient in zip(given, gradients, strict=True) if gradient is not None]
