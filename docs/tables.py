@@ -220,12 +220,12 @@ def tabulate_courses() -> str:
         for method in ("plain", "mixup", "ed"):
             courses = [read_course(run.metrics) for run in find_results(name).find(method).runs]
             courses = [course for course in courses if course.shape[1] > 2]
-            cells = [
-                ", ".join(f"{np.corrcoef(course)[0, 1]:.2f}" for course in kind)
-                for kind in (courses, [np.diff(course) for course in courses])
-            ]
+            cells = []
+            for kind in (courses, [np.diff(course) for course in courses]):
+                least, middle, most = np.quantile([np.corrcoef(course)[0, 1] for course in kind], [0, 0.5, 1])
+                cells.append(f"{middle:.2f} ({least:.2f} to {most:.2f})")
             rows.append([f"{title}, {method if method != 'ed' else 'ED'}", *cells])
-    return write_table(["each seed", "correlation of ED and gap", "of their changes"], rows)
+    return write_table(["median (least to largest)", "correlation of ED and gap", "of their changes"], rows)
 
 
 def read_course(metrics: Iterable[Mapping[str, Any]]) -> np.ndarray:
