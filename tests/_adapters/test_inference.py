@@ -224,6 +224,8 @@ class Writing(nn.Module):
         if self.what == "weights":
             with torch.no_grad():
                 self.head.weight *= 0.9
+        if self.what == "data":
+            self.head.weight.data = 0.9 * self.head.weight.data
         if self.what == "gradients":
             with torch.enable_grad():
                 self.head(hidden).sum().backward()
@@ -238,13 +240,17 @@ def test_embeddings_that_are_scaled_down_and_gradients_of_forward_come_back_as_t
         values = [proxies.evaluate(model, ids, names=part)["parameter_norm"].value for part in (names, names[::-1])]
     assert values[0] == values[1] == proxies.parameter_norm(model).value
     assert model.head.weight.grad is None
+    model.head.weight.grad = torch.ones_like(model.head.weight)
+    effdeg.measure(model, ids, at="embed", **FAST)
+    assert torch.equal(model.head.weight.grad, torch.ones_like(model.head.weight))
 
 
 @pytest.mark.filterwarnings("ignore:the model .* returns different outputs for the same point")
-def test_weights_that_forward_writes_to_are_named():
+@pytest.mark.parametrize("what", ["weights", "data"])
+def test_weights_that_forward_writes_to_are_named(what):
     ids = torch.randint(30, (40, 5))
     with pytest.warns(UserWarning, match=r"\(Writing\) writes to its weights when it runs.* head.weight is not what"):
-        effdeg.measure(Writing("weights"), ids, at="embed", **FAST)
+        effdeg.measure(Writing(what), ids, at="embed", **FAST)
 
 
 class DrawingItself(nn.Module):
@@ -289,6 +295,37 @@ class InHalf(nn.Module):
         with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
             hidden = self.net(x)
         return hidden.float() * self.scale
+
+
+class Merging(nn.Linear):
+    """Merges weights in evaluation mode, as some layers of LoRA do."""
+
+    def __init__(self):
+        super().__init__(6, 4)
+        self.more, self.merged = nn.Parameter(torch.randn(4, 6)), False
+
+    def train(self, mode=True):
+        super().train(mode)
+        if mode == self.merged:
+            self.weight.data += self.more * (-1 if mode else 1)
+            self.merged = not mode
+        return self
+
+    def forward(self, x):
+        return super().forward(x) + (0 if self.merged else x @ self.more.T)
+
+
+def test_a_layer_that_merges_weights_in_evaluation_is_taken_apart_again():
+    model = nn.Sequential(Merging(), nn.Linear(4, 6), Merging().eval())
+    with assert_left_as_it_came(model):
+        effdeg.measure(model, X, **FAST)
+    assert [(each.training, each.merged) for each in (model[0], model[2])] == [(True, False), (False, True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_precision_of_a_model_with_many_outputs_is_its_own(dtype):
+    measured = effdeg.measure(nn.Linear(6, 100).to(dtype), X, **FAST)
+    assert measured.settings.dtype == str(dtype).removeprefix("torch.")
 
 
 def test_half_precision_inside_a_model_is_its_precision():

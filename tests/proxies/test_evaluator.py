@@ -253,3 +253,12 @@ def test_outputs_that_are_not_the_models_own_for_each_example_are_told(model, me
         proxies.confidence(model, x)
     with pytest.warns(UserWarning, match=message):
         proxies.margin(model, (x, y))
+
+
+def test_complex_weights_are_not_moved():
+    class Complex(nn.Linear):
+        def forward(self, x):
+            return (super().forward(x.to(torch.cfloat))).abs()
+
+    with pytest.raises(proxies.NotApplicable, match="moves weights, and weight is complex"):
+        proxies.sharpness(Complex(6, 4, dtype=torch.cfloat), (X.float(), Y), cross_entropy)

@@ -134,7 +134,9 @@ def test_parameter_norm_and_distance():
     assert parameter_norm(first).value == pytest.approx(float(one.norm()), rel=1e-7)
     for reference in (second, second.state_dict(), nn.DataParallel(second)):
         assert distance(first, reference).value == pytest.approx(float((one - two).norm()), rel=1e-7)
-    assert distance(first, first).value == 0
+    assert distance(first, copy.deepcopy(first)).value == 0
+    with pytest.raises(ValueError, match="shares its memory with the model"):
+        distance(first, first.state_dict())
 
 
 def test_a_largest_singular_value_that_hides():

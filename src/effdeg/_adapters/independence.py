@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,19 +28,27 @@ RunPoints = Callable[[Tensor, Tensor], tuple[Any, Tensor | None]]
 
 
 def warn_of_dependent_rows(
-    runner: ModelRunner, run_points: RunPoints, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
+    runner: ModelRunner,
+    run_points: RunPoints,
+    keep: Callable[[Any, int], Tree] | None,
+    *,
+    count: int,
+    most: int,
+    watch: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (it has no state)
 ) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
     There are ``count`` paths. ``keep`` selects the outputs that count, by default as :func:`as_values` does. A model
     that cannot be run on a few points is tried on ``most``, those of a batch; if that fails too, return a note on it.
+    ``watch`` is entered around the model.
     """
     if min(POINTS, most) < 2:
         return None
 
     def run(rows: Tensor, alpha: Tensor, seed: int) -> Tree:
         with seed_everything(seed), eager():
-            returned, replaced = run_points(rows, alpha)
+            with watch:
+                returned, replaced = run_points(rows, alpha)
             points = len(rows)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced

@@ -268,6 +268,12 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
     modules = _modules(model)
     # A frozen TorchScript module has no mode.
     modes = [getattr(module, "training", False) for module in modules]
+    # Its own train() may do more, such as to merge the weights of LoRA.
+    changing = [
+        (module, [(weight, weight.detach().clone()) for weight in module.parameters(recurse=False)])
+        for module, mode in zip(modules, modes, strict=True)
+        if mode and not isinstance(module, torch.jit.ScriptModule) and type(module).train is not nn.Module.train
+    ]
     try:
         if any(modes) and isinstance(model, nn.Module):
             # A program loaded from torch.export has its mode baked in and refuses to be asked for another.
@@ -275,6 +281,10 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
                 model.eval()
         yield
     finally:
+        for module, weights in changing:
+            module.train()
+            for weight, kept in weights:
+                weight.data.copy_(kept)  # not only up to rounding
         for module, mode in zip(modules, modes, strict=True):
             if getattr(module, "training", False) != mode:
                 module.training = mode
@@ -312,22 +322,26 @@ def _restore_buffers(model: Model) -> Iterator[None]:
 
 @contextmanager
 def _restore_gradients(model: Model) -> Iterator[None]:
-    """Restore the gradients of weights; warn of weights that a forward pass has written to, which are not restored."""
-    sharded = any(hasattr(each, "_fsdp_wrapped_module") for each in _modules(model))  # FSDP moves weights itself
-    named = [] if sharded else [*_state(model).items()]
-    kept = [(name, each, each.grad) for name, each in named if type(each) is nn.Parameter and not each.is_inference()]
-    versions = [each._version for _, each, _ in kept]
+    """Put gradients away, and warn of weights that a forward pass has written to, which are not restored."""
+    named = {name: each for name, each in _state(model).items() if isinstance(each, nn.Parameter)}
+    gradients, before = [(each, each.grad) for each in named.values()], sum_weights(model)
+    for each, gradient in gradients:
+        if gradient is not None:  # a model that calls backward() would add to it
+            each.grad = None
     try:
         yield
     finally:
-        for _, each, gradient in kept:
+        for each, gradient in gradients:
             if each.grad is not gradient:
                 each.grad = gradient
-        written = [name for (name, each, _), before in zip(kept, versions, strict=True) if each._version != before]
-        if written:
+        after = sum_weights(model)
+        if before != after and before is not None and after is not None:
+            written = next(
+                (name for name, *sums in zip(named, before, after, strict=False) if sums[0] != sums[1]), "one"
+            )
             warnings.warn(
                 f"the model ({type(model).__name__}) writes to its weights when it runs, also in evaluation mode: "
-                f"{written[0]} is not what it was, and results depend on how often the model has run. Pass a copy, "
+                f"{written} is not what it was, and results depend on how often the model has run. Pass a copy, "
                 "and write to weights in training only.",
                 stacklevel=2,
             )

@@ -152,9 +152,10 @@ class PathRunner:
                 self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 kept_of_trial, most = keep if watch is None else None, self._batches.next_size(total * nodes)
-                with SeenPrecision() as seen:
-                    note = warn_of_dependent_rows(self._runner, paths.run, kept_of_trial, count=total, most=most)
-                self._add_note(note)
+                seen = SeenPrecision()
+                self._add_note(
+                    warn_of_dependent_rows(self._runner, paths.run, kept_of_trial, count=total, most=most, watch=seen)
+                )
                 self._dtype = str(seen.dtype or self._runner.precision(paths.ends())).removeprefix("torch.")
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)

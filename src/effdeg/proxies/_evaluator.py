@@ -273,6 +273,8 @@ class Evaluator:
         if self.loss is None:
             raise NotApplicable("this proxy needs a loss, such as torch.nn.functional.cross_entropy.")
         self.check_weights()
+        if complex_ := [name for name, each in self.module.named_parameters() if each.is_complex()]:
+            raise NotApplicable(f"this proxy moves weights, and {complex_[0]} is complex.")
         self.check_not_scripted()
         self.check_data(labels=True)
         self.check_labels()

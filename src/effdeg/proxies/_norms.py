@@ -194,6 +194,15 @@ def check_reference(evaluator: Evaluator) -> dict[str, Tensor]:
                 f"reference= holds integers ({name!r} in {other[name].dtype}) where the model has floating-point "
                 "weights, as a quantized model has. Give the weights before they were quantized."
             )
+    weights = {name: each for name, each in evaluator.module.named_parameters() if each.numel()}
+    if weights and all(
+        each.untyped_storage().data_ptr() == other[name].untyped_storage().data_ptr() != 0
+        for name, each in weights.items()
+    ):
+        raise ValueError(
+            "reference= shares its memory with the model, as a state_dict() does until it is copied: keep "
+            "copy.deepcopy(model.state_dict()) before training."
+        )
     return other
 
 
