@@ -78,7 +78,6 @@ class TestOneModel:
         largest = softmax(logits.numpy()).max(1)
         assert proxies.confidence(READ, logits).stderr == pytest.approx(largest.std(ddof=1) / 50**0.5)
         assert proxies.entropy(READ, logits).stderr > 0
-        assert proxies.nuclear_norm(READ, logits).stderr is None
 
     @pytest.mark.parametrize("proxy", OF_ONE_MODEL.values())
     def test_what_is_no_prediction(self, proxy):
@@ -107,7 +106,6 @@ class TestMano:
         found = proxies.mano(READ, logits)
         assert found.value == pytest.approx((total / (40 * 5)) ** 0.25, rel=1e-12)
         assert found.settings == {"normalization": expected, "examples": 40}
-        assert found.stderr is None
 
     def test_certain_predictions_have_the_largest_norm(self):
         assert proxies.mano(READ, 200 * torch.eye(4).double()).value == pytest.approx((1 / 4) ** 0.25)
@@ -432,3 +430,13 @@ def test_a_single_output_between_0_and_1_is_told():
     x = torch.rand(200, 1) / 2 + 0.2
     with pytest.warns(UserWarning, match=r"from 0\.2 to 0\.7, as probabilities are; they are taken for logits"):
         effdeg.proxies.confidence(torch.nn.Identity(), x)
+
+
+@pytest.mark.parametrize("name", ["nuclear_norm", "mano", "energy", "cot"])
+@pytest.mark.parametrize("scale", [1.0, 20.0])  # MaNo's normalization depends on it
+def test_standard_errors_are_those_of_the_bootstrap(name, scale):
+    random = torch.Generator().manual_seed(0)
+    logits = scale * torch.randn(300, 5, generator=random).double() * torch.rand(300, 1, generator=random)
+    score = getattr(proxies, name)
+    drawn = [score(nn.Identity(), logits[torch.randint(300, (300,), generator=random)]).value for _ in range(300)]
+    assert score(nn.Identity(), logits).stderr == pytest.approx(float(np.std(drawn)), rel=0.2)

@@ -220,12 +220,12 @@ class Observer:
             "entropy": -(probabilities * log_probabilities).sum(1),
             **columns,
         }
-        of_all = {
+        of_all: dict[str, Estimate | None] = {
             "nuclear_norm": score_nuclear_norm(probabilities),
             "mano": _score_if_applicable(score_mano, logits),
             "energy": _score_if_applicable(score_energy, logits),
             "cot": score_cot(probabilities),
-            "train_accuracy": None if self.train is None else self._measure_accuracy(model, classes),
+            "train_accuracy": None if self.train is None else (self._measure_accuracy(model, classes), None),
         }
         measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
         small = torch.int16 if classes <= 2**15 else torch.int32
@@ -235,7 +235,7 @@ class Observer:
             classes=classes,
             predicted=logits.argmax(1).to(small),
             copies=copies.to(small),
-            measures=measures | {name: (value, None) for name, value in of_all.items() if value is not None},
+            measures=measures | {name: estimate for name, estimate in of_all.items() if estimate is not None},
             largest=float(confidence.quantile(0.95)),
             checked=checked,
             notes=tuple(notes),
@@ -273,7 +273,7 @@ def _choose_evenly(blocks: Sequence[slice], most: int) -> list[slice]:
     return [*blocks[:: -(-len(blocks) // most)]]
 
 
-def _score_if_applicable(score: Callable[[Tensor], float], logits: Tensor) -> float | None:
+def _score_if_applicable(score: Callable[[Tensor], Estimate], logits: Tensor) -> Estimate | None:
     try:
         return score(logits)
     except NotApplicable:  # two classes, or log-probabilities

@@ -79,8 +79,7 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     The sum of the singular values is large if predictions are confident and all classes are predicted: Deng et al.
     (2023) predict accuracy under shift from it. It reaches its maximum of 1 if predictions are certain and equally many
     for every class, so it is smaller where the true classes are not balanced, however good the model is. Models are
-    comparable on the same number of examples. There is no standard error. Arguments and errors are those of
-    :func:`confidence`.
+    comparable on the same number of examples. Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -92,7 +91,7 @@ def nuclear_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Resu
     """
     with Evaluator.open(model, data, **options) as evaluator:
         probabilities = _log_probabilities(evaluator).exp()
-    return Result("nuclear_norm", score_nuclear_norm(probabilities), None, {"examples": len(probabilities)})
+    return Result("nuclear_norm", *score_nuclear_norm(probabilities), {"examples": len(probabilities)})
 
 
 @check_options
@@ -103,7 +102,7 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     -ln softmax(q)_k over examples and classes is above 5, σ = softmax(q). Elsewhere softmax trusts the logits too much,
     and the exponential is replaced by its Taylor polynomial v = 1 + q + q²/2, of which the smallest over classes is
     subtracted: σ_k = (v_k - min_j v_j) / Σ_l (v_l - min_j v_j). Then σ changes if all logits of an example rise alike,
-    although the probabilities do not. There is no standard error; ``settings`` has the normalization, ``"taylor"`` or
+    although the probabilities do not. ``settings`` has the normalization, ``"taylor"`` or
     ``"softmax"``. Arguments and errors are those of :func:`confidence`; two classes are too few, since all predictions
     become certain when the smaller value is subtracted, and so are log-probabilities where the polynomial is used.
 
@@ -116,7 +115,7 @@ def mano(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     with Evaluator.open(model, data, **options) as evaluator:
         logits = _logits(evaluator)
     settings = {"normalization": "softmax" if _is_certain(logits) else "taylor", "examples": len(logits)}
-    return Result("mano", score_mano(logits), None, settings)
+    return Result("mano", *score_mano(logits), settings)
 
 
 @check_options
@@ -127,7 +126,7 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     predict accuracy under shift from it. It is ln n if all energies are equal, and rises as those of most examples fall
     below the highest: the model is sure of most, compared with the least sure. Like :func:`mano`, it depends on logits,
     not on probabilities alone: of log-probabilities all energies are 0, and it is not applicable. Models are comparable
-    on the same number of examples. There is no standard error. Arguments and errors are those of :func:`confidence`.
+    on the same number of examples. Arguments and errors are those of :func:`confidence`.
 
     Example:
         >>> import torch, effdeg
@@ -136,7 +135,7 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """
     with Evaluator.open(model, data, **options) as evaluator:
         logits = _logits(evaluator)
-    return Result("energy", score_energy(logits), None, {"examples": len(logits)})
+    return Result("energy", *score_energy(logits), {"examples": len(logits)})
 
 
 @check_options
@@ -148,9 +147,9 @@ def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **opt
     the probabilities to the one-hot vector of class k. It is at least 1 - :func:`confidence`, and equal to it if the
     predicted classes have these shares.
 
-    By default the ``shares`` of all classes are equal, and the predicted error is too large where they are not. It has
-    no standard error. It usually takes less than a second for 10,000 examples and 10 classes. The other arguments are
-    those of :func:`confidence`.
+    By default the ``shares`` of all classes are equal, and the predicted error is too large where they are not. It
+    usually takes less than a second for 10,000 examples and 10 classes. The other arguments are those of
+    :func:`confidence`.
 
     Raises:
         ValueError: The shares are not one for each class, not negative, that sum to 1; or outputs are NaN or infinite.
@@ -169,7 +168,7 @@ def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **opt
         _read_shares(shares)
     with Evaluator.open(model, data, **options) as evaluator:
         probabilities = _log_probabilities(evaluator).exp()
-    return Result("cot", score_cot(probabilities, shares), None, {"examples": len(probabilities)})
+    return Result("cot", *score_cot(probabilities, shares), {"examples": len(probabilities)})
 
 
 @check_options
@@ -349,15 +348,21 @@ def predict_classes(evaluator: Evaluator) -> Tensor:
     return _log_probabilities(evaluator).argmax(1)
 
 
-def score_nuclear_norm(probabilities: Tensor) -> float:
-    """Return :func:`nuclear_norm` from probabilities, examples × classes."""
+# These four are no means over examples. Their standard errors are those of the mean of what each example contributes:
+# of how fast the score changes with its weight (the infinitesimal jackknife; Efron 1982, chapter 6).
+
+
+def score_nuclear_norm(probabilities: Tensor) -> tuple[float, float]:
+    """Return :func:`nuclear_norm` from probabilities, examples × classes, and its standard error."""
     examples, classes = probabilities.shape
-    norm = float(torch.linalg.matrix_norm(probabilities.double(), "nuc"))
-    return norm / math.sqrt(min(examples, classes) * examples)
+    left, singular, _ = torch.linalg.svd(probabilities.double(), full_matrices=False)
+    unit = math.sqrt(min(examples, classes) * examples)
+    contributed = examples * left.square() @ singular / unit / 2
+    return float(singular.sum()) / unit, mean_and_stderr(contributed)[1]
 
 
-def score_mano(logits: Tensor) -> float:
-    """Return :func:`mano` from logits, examples × classes."""
+def score_mano(logits: Tensor) -> tuple[float, float]:
+    """Return :func:`mano` from logits, examples × classes, and its standard error."""
     if logits.shape[1] < 3:
         raise NotApplicable(
             "MaNo subtracts the smallest value over classes, which makes every prediction of one of two classes "
@@ -376,22 +381,26 @@ def score_mano(logits: Tensor) -> float:
         powers = powers - powers.amin(1, keepdim=True)
         # Zeros where all logits of an example are equal, as in the authors' code.
         normalized = torch.nn.functional.normalize(powers, p=1, dim=1)
-    return float(normalized.pow(4).mean() ** 0.25)
+    mean, stderr = mean_and_stderr(normalized.pow(4).mean(1))
+    return mean**0.25, stderr / (4 * mean**0.75) if mean > 0 else 0.0
 
 
-def score_energy(logits: Tensor) -> float:
-    """Return :func:`energy` from logits, examples × classes."""
+def score_energy(logits: Tensor) -> tuple[float, float]:
+    """Return :func:`energy` from logits, examples × classes, and its standard error."""
     _check_no_log_probabilities(logits)
-    return float(-(-logits.double().logsumexp(1)).log_softmax(0).mean())
+    energies = -logits.double().logsumexp(1)
+    contributed = len(energies) * energies.softmax(0) - energies
+    return float(-energies.log_softmax(0).mean()), mean_and_stderr(contributed)[1]
 
 
-def score_cot(probabilities: Tensor, shares: Sequence[float] | None = None) -> float:
-    """Return :func:`cot` from probabilities, examples × classes."""
+def score_cot(probabilities: Tensor, shares: Sequence[float] | None = None) -> tuple[float, float]:
+    """Return :func:`cot` from probabilities, examples × classes, and its standard error."""
     classes = probabilities.shape[1]
     given = _read_shares([1 / classes] * classes if shares is None else shares)
     if len(given) != classes:
         raise ValueError(f"shares= are {len(given)} numbers, but there are {classes} classes: give one for each.")
-    return transport(1 - probabilities.double().cpu().numpy(), given)
+    cost, prices, _ = transport(1 - probabilities.double().cpu().numpy(), given)
+    return cost, mean_and_stderr(torch.from_numpy(prices))[1]
 
 
 def _read_shares(shares: Sequence[float]) -> NDArray[np.float64]:

@@ -8,8 +8,13 @@ from numpy.typing import NDArray
 _ROUNDING = 1e-9  # of masses, where an example has mass 1
 
 
-def transport(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+def transport(
+    costs: NDArray[np.float64], shares: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean cost of the cheapest assignment of examples to classes in which class k gets ``shares[k]``.
+
+    Also return the prices of examples and of classes (the dual solution): a price is how fast the mean cost rises with
+    the mass of an example or class, up to a constant that all have in common.
 
     Successive shortest paths (Ahuja, Magnanti and Orlin 1993, section 9.7): every example starts in the class that is
     cheapest with a fee; then mass moves from a class with too much to one with too little, along the chain of classes
@@ -34,7 +39,7 @@ def transport(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
                 movers[one] = rows[cheapest]
             prices[one] = costs[range(classes), movers[one]] - costs[one, movers[one]] if len(rows) else np.inf
         if excess.max() <= _ROUNDING or excess.min() >= -_ROUNDING:
-            return float((mass * costs).sum() / count)
+            return float((mass * costs).sum() / count), (costs - potential[:, None]).min(0), potential
         # Dijkstra's algorithm, from all classes with too much to the nearest with too little.
         distance, before = np.where(excess > _ROUNDING, 0.0, np.inf), np.full(classes, -1)
         done = np.zeros(classes, bool)
