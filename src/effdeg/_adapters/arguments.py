@@ -110,7 +110,7 @@ def name_arguments(arguments: Sequence[Any], model: object) -> dict[str, Any]:
     return _name(arguments, _find_signature(model).parameters if len(arguments) > 1 else None)
 
 
-def check_number(arguments: Sequence[Any], model: object) -> None:
+def check_argument_count(arguments: Sequence[Any], model: object) -> None:
     """Raise if a model takes fewer positional arguments than these."""
     parameters = _find_signature(model).parameters
     if parameters is not None and len(parameters) < len(arguments) and "forward" not in getattr(model, "__dict__", {}):

@@ -2,13 +2,10 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from effdeg._adapters.inference import ModelRunner, seed_everything
 from effdeg._adapters.layers import eager
@@ -28,27 +25,19 @@ RunPoints = Callable[[Tensor, Tensor], tuple[Any, Tensor | None]]
 
 
 def warn_of_dependent_rows(
-    runner: ModelRunner,
-    run_points: RunPoints,
-    keep: Callable[[Any, int], Tree] | None,
-    *,
-    count: int,
-    most: int,
-    watch: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (it has no state)
+    runner: ModelRunner, run_points: RunPoints, keep: Callable[[Any, int], Tree] | None, *, count: int, most: int
 ) -> str | None:
     """Warn if a model's outputs for a point depend on the other points of its batch, on chance or on earlier batches.
 
     There are ``count`` paths. ``keep`` selects the outputs that count, by default as :func:`as_values` does. A model
     that cannot be run on a few points is tried on ``most``, those of a batch; if that fails too, return a note on it.
-    ``watch`` is entered around the model.
     """
     if min(POINTS, most) < 2:
         return None
 
     def run(rows: Tensor, alpha: Tensor, seed: int) -> Tree:
         with seed_everything(seed), eager():
-            with watch:
-                returned, replaced = run_points(rows, alpha)
+            returned, replaced = run_points(rows, alpha)
             points = len(rows)
             kept = keep(returned, points) if keep is not None else as_values(returned, "identity", points=points)
             return kept, replaced
@@ -86,22 +75,6 @@ def warn_of_dependent_rows(
             stacklevel=2,
         )
     return None
-
-
-class SeenPrecision(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, finds half precision within a model, such as autocast in its own ``forward``."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.dtype: torch.dtype | None = None
-
-    def __torch_dispatch__(self, operator: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-        """Carry out an operation, and note the precision of its result."""
-        result = operator(*arguments, **(keywords or {}))
-        for each in tree_leaves(result):
-            if isinstance(each, Tensor) and each.dtype in (torch.float16, torch.bfloat16):
-                self.dtype = each.dtype
-        return result
 
 
 def measure_dependence(

@@ -156,7 +156,7 @@ def inference(model: Model, *, seed: int, device: Device, dtype: torch.dtype | N
         with (
             _evaluation_mode(runner.model),
             _restore_buffers(runner.model),
-            _restore_gradients(runner.model),
+            _protect_weights(runner.model),
             seed_everything(seed),
             torch.no_grad(),
             torch.autocast(kind, enabled=False) if kind is not None else nullcontext(),
@@ -321,7 +321,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def _restore_gradients(model: Model) -> Iterator[None]:
+def _protect_weights(model: Model) -> Iterator[None]:
     """Put gradients away, and warn of weights that a forward pass has written to, which are not restored."""
     named = {name: each for name, each in _state(model).items() if isinstance(each, nn.Parameter)}
     gradients, before = [(each, each.grad) for each in named.values()], sum_weights(model)
@@ -337,7 +337,7 @@ def _restore_gradients(model: Model) -> Iterator[None]:
         after = sum_weights(model)
         if before != after and before is not None and after is not None:
             written = next(
-                (name for name, *sums in zip(named, before, after, strict=False) if sums[0] != sums[1]), "one"
+                (name for name, *sums in zip(named, before, after, strict=False) if sums[0] != sums[1]), "a weight"
             )
             warnings.warn(
                 f"the model ({type(model).__name__}) writes to its weights when it runs, also in evaluation mode: "

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from effdeg._adapters.arguments import (
     ItemReader,
-    check_number,
+    check_argument_count,
     name_arguments,
     note_floating_masks,
     note_possible_masks,
@@ -29,7 +31,7 @@ from effdeg._adapters.examples import (
     is_plain_tuple,
     keeps_order,
 )
-from effdeg._adapters.independence import SeenPrecision, warn_of_dependent_rows
+from effdeg._adapters.independence import warn_of_dependent_rows
 from effdeg._adapters.inference import (
     Device,
     Model,
@@ -152,10 +154,9 @@ class PathRunner:
                 self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 kept_of_trial, most = keep if watch is None else None, self._batches.next_size(total * nodes)
-                seen = SeenPrecision()
-                self._add_note(
-                    warn_of_dependent_rows(self._runner, paths.run, kept_of_trial, count=total, most=most, watch=seen)
-                )
+                seen = _SeenPrecision()
+                run = partial(_run_inside, seen, paths.run)
+                self._add_note(warn_of_dependent_rows(self._runner, run, kept_of_trial, count=total, most=most))
                 self._dtype = str(seen.dtype or self._runner.precision(paths.ends())).removeprefix("torch.")
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
@@ -234,7 +235,7 @@ class PathRunner:
                 )
             named = ends
             if is_plain_tuple(ends):
-                check_number(ends, self._runner.model)
+                check_argument_count(ends, self._runner.model)
                 named = name_arguments(ends, self._runner.model)
             check_integer_masks(named)
             self._add_note(note_possible_masks(ends) if self._space.name is not None else note_floating_masks(named))
@@ -304,6 +305,27 @@ class PathRunner:
 
     def _run_in_batches(self, run: Callable[[slice], Tree], total: int) -> Tree:
         return concatenate(self._batches.run(run, total))
+
+
+class _SeenPrecision(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While entered, finds half precision within a model, such as autocast in its own ``forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype: torch.dtype | None = None
+
+    def __torch_dispatch__(self, operator: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        """Carry out an operation, and note the precision of its result."""
+        result = operator(*arguments, **(keywords or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor) and each.dtype in (torch.float16, torch.bfloat16):
+                self.dtype = each.dtype
+        return result
+
+
+def _run_inside(context: Watch, run: Callable[..., Any], *arguments: Any) -> Any:
+    with context:
+        return run(*arguments)
 
 
 def _note_rounded_inputs(first: list[Tensor], second: list[Tensor]) -> str | None:
