@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
-    """Add a case's record to those of the same machine and versions; others are dropped.
+    """Add a case's record to those of the same machine and versions of what effdeg needs; others are dropped.
 
     Rows are joined with those of the same case: a variant's and method's new row replaces the old one.
     """
@@ -57,6 +57,7 @@ def _keep(name: str, record: dict[str, Any], *, join: bool) -> None:
     if join and name in cases:
         rows = {(row["variant"], row["method"]): row for row in [*cases[name]["rows"], *record["rows"]]}
         record = record | {"rows": list(rows.values())}
+    record = record | {"effdeg": effdeg.__version__}
     write_json(file, {"environment": environment, "cases": {**cases, name: record}})
 
 
@@ -68,7 +69,6 @@ def _environment() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "effdeg": effdeg.__version__,
     }
 
 

@@ -311,6 +311,26 @@ def test_what_a_data_set_draws_is_kept(models, tmp_path):
     assert len([*tmp_path.iterdir()]) == len(models)
 
 
+def test_a_data_set_is_read_for_the_first_model_only(models):
+    class Counted(Dataset):
+        read = 0
+
+        def __len__(self):
+            return len(X)
+
+        def __getitem__(self, index):
+            Counted.read += 1
+            return X[index]
+
+    numbers = []
+    for count in (2, 4):
+        Counted.read = 0
+        some = dict([*models.items()][:count])
+        assert effdeg.pick(some, Counted(), examples=96).scores == effdeg.pick(some, X, examples=96).scores
+        numbers.append(Counted.read)
+    assert numbers[0] == numbers[1]
+
+
 def test_training_examples_may_be_a_generator(models):
     y = classify(models["m0"], X)
     choice = effdeg.pick(models, X, train=((X[i : i + 50], y[i : i + 50]) for i in (0, 50, 100)))

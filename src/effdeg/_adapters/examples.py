@@ -32,6 +32,9 @@ MOST_EXAMPLES = 1_000_000
 MOST_BYTES = 8 * 2**30
 """How much of an iterable is read into memory: a longer one may never end."""
 
+MOST_REMEMBERED = 2 * 2**30
+"""How many bytes of a data set that is read for several models are kept for the next one."""
+
 _CHANNELS = (1, 3, 4)
 _CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
 _ONE_SHAPE = "All examples must have one shape (pad text to one length, resize images to one size)."
@@ -173,6 +176,26 @@ class DataSet:
         inputs = split_labels(batch)[0]
         _check_storage(batch if self._labeled else inputs)
         check_finite(inputs, indices)
+        return batch
+
+
+class ReadOnce(DataSet):
+    """Examples of a data set that stay in memory once they were read, while there is room: decoding may be slow."""
+
+    def __init__(self, examples: DataSet) -> None:
+        super().__init__(examples._items, examples._labeled, examples._collate)
+        self._batches: dict[tuple[int, ...], Tree] = {}
+        self._room = MOST_REMEMBERED
+
+    def fetch(self, indices: Sequence[int]) -> Tree:
+        key = tuple(indices)
+        if key in self._batches:
+            return self._batches[key]
+        batch = super().fetch(indices)
+        size = sum(leaf.nbytes for leaf in tensors(batch))
+        if size <= self._room:
+            self._batches[key] = batch
+            self._room -= size
         return batch
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from effdeg import changes
 from effdeg._adapters.arguments import ItemReader
-from effdeg._adapters.examples import Examples, as_examples, describe_shapes, keeps_order
+from effdeg._adapters.examples import DataSet, Examples, ReadOnce, as_examples, describe_shapes, keeps_order
 from effdeg._adapters.inference import Model, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import base_model, find_embeddings
@@ -112,6 +112,8 @@ def pick(
         )
     with seed_everything(seed):  # a loader may draw
         given = as_examples(data)
+    if ray is None and isinstance(given, DataSet):
+        given = ReadOnce(given)
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
     labeled = LabeledExamples.read(train, "train", ItemReader(first))
