@@ -106,7 +106,7 @@ def tabulate_picks(columns: Mapping[str, int], names: Iterable[str] = ()) -> str
 
 def tabulate_pick_examples() -> str:
     """Tabulate what picking gains from fewer examples, on test images like the training images."""
-    counts, rows = (250, 500, 1000, 2000), []
+    counts, rows = (250, 500, 2000), []
     pools = [pool for name in ("cifar10", "tiny-imagenet") for pool in read_pools(find_results(f"picking-{name}"))]
     for pool in (pool.take(pool.fits) for pool in pools):
         title = f"{pool.name} ({len(pool)})"
@@ -402,16 +402,22 @@ TABLES: dict[str, Callable[[], str]] = {
     "grokking": partial(cut, "grokking", 1, "99% in training", "50% in validation", "loss halved", "ED highest until"),
     "mnist-cifar": partial(cut, "mnist-cifar", 1, "test, %", "MNIST", "CIFAR", "paper"),
     "language": lambda: merge({
-        "dev: loss": ("language-webnlg", 1, "tuning: loss"),
         "loss": ("language-webnlg", 1, "loss"),
         "BLEU": ("language-webnlg", 1, "BLEU"),
         "unseen: loss": ("language-webnlg", 1, "unseen: loss"),
         "unseen: BLEU": ("language-webnlg", 1, "unseen: BLEU"),
     }),
+    "language-lora": partial(cut, "language-webnlg-lora", 1, "loss", "unseen: loss"),
+    "language-scan": partial(
+        merge,
+        {name: ("language-scan", table, "exact, %") for table, name in enumerate(("jump", "length", "around right"), 1)},
+        head="exact, %",
+    ),
 }
 # Numbers within sentences, by the name in their mark.
 NUMBERS: dict[str, Callable[[], str]] = {
     "step-over-plain": lambda: f"{read_cases()['step_over_plain']['ratio']:.2f}",
+    "pick-seconds": lambda: read_cases()["pick_overhead"]["detail"].partition("; ")[2].split()[0],
     "contest-step": partial(read_cell, "cifar10-contest", 2, "ED", "step"),
     "teacher-step": partial(read_cell, "cifar10-few-labels", 6, "ED, teacher anchors", "step"),
     "glue-step": lambda: read_cell("glue-rte", 1, "ED", "step").partition("(")[2].rstrip(")"),
