@@ -410,7 +410,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "language-lora": partial(cut, "language-webnlg-lora", 1, "loss", "unseen: loss"),
     "language-scan": partial(
         merge,
-        {name: ("language-scan", table, "exact, %") for table, name in enumerate(("jump", "length", "around right"), 1)},
+        {
+            split: ("language-scan", place, "exact, %")
+            for place, split in enumerate(("jump", "length", "around right"), 1)
+        },
         head="exact, %",
     ),
 }
