@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRando
 
 import effdeg
 from effdeg import changes
+from effdeg._utils import memo
 from effdeg.pools._choice import PATHS, _find_chances, compare_predictions, estimate_errors
 from tests.models import mlp
 
@@ -311,24 +312,30 @@ def test_what_a_data_set_draws_is_kept(models, tmp_path):
     assert len([*tmp_path.iterdir()]) == len(models)
 
 
-def test_a_data_set_is_read_for_the_first_model_only(models):
+def test_examples_are_read_and_changed_for_the_first_model_only(models, monkeypatch):
     class Counted(Dataset):
-        read = 0
-
         def __len__(self):
             return len(X)
 
         def __getitem__(self, index):
-            Counted.read += 1
+            calls.append(index)
             return X[index]
 
-    numbers = []
-    for count in (2, 4):
-        Counted.read = 0
-        some = dict([*models.items()][:count])
-        assert effdeg.pick(some, Counted(), examples=96).scores == effdeg.pick(some, X, examples=96).scores
-        numbers.append(Counted.read)
-    assert numbers[0] == numbers[1]
+    def change(images):
+        calls.append("change")
+        return changes.mirror(images)
+
+    def count_calls(number):
+        calls.clear()
+        some = dict([*models.items()][:number])
+        scores = effdeg.pick(some, Counted(), change=change, examples=96).scores
+        assert scores == effdeg.pick(some, X, change=changes.mirror, examples=96).scores
+        return len(calls)
+
+    calls = []
+    assert count_calls(4) < count_calls(2) + 20  # each is tried on two examples
+    monkeypatch.setattr(memo, "MOST_KEPT", X[:40].nbytes)  # of 96, so that the others are read again
+    assert count_calls(4) > count_calls(2) + 100
 
 
 def test_training_examples_may_be_a_generator(models):

@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import data
 
+from effdeg._utils.memo import Memo
 from effdeg._utils.tree import (
     Tree,
     check_plain,
@@ -31,9 +33,6 @@ LABELS = {"label", "labels", "label_ids", "target", "targets", "y"}
 MOST_EXAMPLES = 1_000_000
 MOST_BYTES = 8 * 2**30
 """How much of an iterable is read into memory: a longer one may never end."""
-
-MOST_REMEMBERED = 2 * 2**30
-"""How many bytes of a data set that is read for several models are kept for the next one."""
 
 _CHANNELS = (1, 3, 4)
 _CHECKED_AT_ONCE = 2**25  # numbers, which bounds the memory of a check
@@ -184,19 +183,10 @@ class ReadOnce(DataSet):
 
     def __init__(self, examples: DataSet) -> None:
         super().__init__(examples._items, examples._labeled, examples._collate)
-        self._batches: dict[tuple[int, ...], Tree] = {}
-        self._room = MOST_REMEMBERED
+        self._memo = Memo()
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        key = tuple(indices)
-        if key in self._batches:
-            return self._batches[key]
-        batch = super().fetch(indices)
-        size = sum(leaf.nbytes for leaf in tensors(batch))
-        if size <= self._room:
-            self._batches[key] = batch
-            self._room -= size
-        return batch
+        return self._memo.get(tuple(indices), partial(super().fetch, indices))
 
 
 def _check_storage(batch: Tree) -> None:

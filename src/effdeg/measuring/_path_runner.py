@@ -52,6 +52,7 @@ from effdeg._adapters.spaces import Paths, Space
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, check_same_on_ranks, rank_and_size, union_over_ranks
+from effdeg._utils.memo import Memo
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.tree import Tree, concatenate, named_leaves, named_tensors, take, tensors
 from effdeg.measuring._record import PathRecord
@@ -76,6 +77,8 @@ class DrawnPaths:
     settings: PathSettings
     pairs: Tensor
     option: str = "partners"  # what the user calls `settings.partners`
+    recorded: bool = True  # with a hash of the examples, which takes time
+    copies: Memo | None = None  # of examples, which are the same for several models
 
     @classmethod
     def draw(cls, examples: int, settings: PathSettings) -> "DrawnPaths":
@@ -221,9 +224,14 @@ class PathRunner:
                 "Leave examples out of the data set rather than in collate_fn, or pass an iterator, iter(loader)."
             )
         if self._partners is not None:
-            partners = self._partners.fetch(ends, first, seed=self.drawn.settings.seed, block=block.start)
+            seed = self.drawn.settings.seed
+            fetch = partial(self._partners.fetch, ends, first, seed=seed, block=block.start)
+            copies = self.drawn.copies
+            # Models may read other entries of an item as inputs.
+            partners = fetch() if copies is None else copies.get((block.start, repr(_describe(ends))), fetch)
             ends = concatenate([ends, partners])
-        self._hashes[block.start] = hash_examples(ends)
+        if self.drawn.recorded:
+            self._hashes[block.start] = hash_examples(ends)
         if block.start == 0:
             self._warn_of_collate(drawn)
             self._add_note(item.note)

@@ -26,6 +26,7 @@ from effdeg._adapters.paths import BLOCK, is_mask
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import dump, replace_nonfinite, write_atomically
+from effdeg._utils.memo import Memo
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
@@ -163,6 +164,10 @@ class Observer:
         total = len(self.indices)
         return [slice(start, min(start + BLOCK, total)) for start in range(0, total, BLOCK)]
 
+    @cached_property
+    def _copies(self) -> Memo:
+        return Memo()
+
     @property
     def _checked(self) -> list[slice]:
         return _choose_evenly(self._blocks, _CHECKED)
@@ -171,7 +176,8 @@ class Observer:
         settings = PathSettings(
             nodes=nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
-        return _SomePaths(settings, torch.tensor([self.indices, self.indices], device="cpu").T, "change", blocks)
+        pairs = torch.tensor([self.indices, self.indices], device="cpu").T
+        return _SomePaths(settings, pairs, "change", recorded=False, copies=self._copies, chosen=blocks)
 
     def _run(
         self, model: Model, blocks: Sequence[slice], update: Update = ignore
