@@ -93,6 +93,14 @@ def test_a_criterion_is_averaged_over_both_passes(criterion):
     torch.testing.assert_close(criterion(outputs, labels), sum(passes) / 2)
 
 
+@pytest.mark.parametrize("name", ["rdrop", "r3f"])
+def test_classes_in_the_second_dimension_are_refused(name):
+    signals, labels = torch.randn(8, 3, 5), torch.zeros(8, 5, dtype=torch.int64)
+    model = nn.Sequential(nn.Dropout(), nn.Conv1d(3, 4, 1))
+    with pytest.raises(ValueError, match=r"classes in the second dimension.*outputs\.movedim"):
+        method(name).loss(model, signals, labels, cross_entropy)
+
+
 def test_small_divergences_are_accurate_in_single_precision():
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(64, 10, generator=generator)

@@ -184,6 +184,66 @@ def test_texts_lose_tokens_at_their_embeddings():
     assert strong.measures[strong.best]["inconsistency_soft"] > found.measures[strong.best]["inconsistency_soft"]
 
 
+class Text(nn.Module):
+    def __init__(self, seed, *, masked=True):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.emb, self.head, self.masked = nn.Embedding(30, 8), nn.Linear(8, 3), masked
+
+    def forward(self, input_ids, attention_mask=None):
+        seen = (attention_mask if self.masked else input_ids != 0).float()[..., None]
+        return self.head((self.emb(input_ids) * seen).sum(1) / seen.sum(1))
+
+
+def lengthen(ids, mask):
+    """Repeat the first token in the place of padding."""
+    ids, mask = ids.clone(), mask.clone()
+    ids[:, -1], mask[:, -1] = ids[:, 0], 1
+    return ids, mask
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(
+    "change", [lengthen, lambda ids, mask: (ids * (torch.arange(8) < 4), mask * (torch.arange(8) < 4))]
+)
+def test_predictions_are_those_of_texts_with_masks_of_their_own(masked, change):
+    mask = (torch.arange(8) < 6).long().expand(600, 8)
+    ids = torch.randint(1, 30, (600, 8), generator=torch.Generator().manual_seed(0)) * mask
+    models = {str(seed): Text(seed, masked=masked) for seed in range(3)}
+    given, made = {"input_ids": ids, "attention_mask": mask}, lambda batch: change(*batch.values())
+    if masked:
+        choice = effdeg.pick(models, given, change=lambda batch: dict(zip(batch, made(batch), strict=True)), at="emb")
+    else:
+        choice = effdeg.pick(models, ids, change=lambda batch: change(batch, torch.ones_like(batch))[0], at="emb")
+    for name, model in models.items():
+        with torch.no_grad():
+            own, copies = (model(*each).softmax(1) for each in ((ids, mask), made(given)))
+        measured = choice.measures[name]
+        assert measured["inconsistency"][0] == (own.argmax(1) != copies.argmax(1)).double().mean()
+        assert measured["inconsistency_soft"][0] == pytest.approx((own - copies).abs().sum(1).mean().item() / 2)
+        assert measured["confidence"][0] == pytest.approx(own.amax(1).mean().item())
+
+
+def test_masks_at_the_inputs_are_those_of_each_copy():
+    class Series(nn.Module):
+        def __init__(self, seed):
+            super().__init__()
+            torch.manual_seed(seed)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x, mask):
+            seen = mask.float()[..., None]
+            return self.head((x * seen).sum(1) / seen.sum(1))
+
+    x = torch.randn(60, 8, 4, generator=torch.Generator().manual_seed(0))
+    data, cut = {"x": x, "mask": torch.ones(60, 8, dtype=torch.bool)}, torch.arange(8) < 3
+    models = {str(seed): Series(seed) for seed in range(3)}
+    choice = effdeg.pick(models, data, change=lambda batch: {"x": batch["x"], "mask": batch["mask"] & cut})
+    for name, model in models.items():
+        own, copies = (model(x, mask).argmax(1) for mask in (data["mask"], data["mask"] & cut))
+        assert choice.measures[name]["inconsistency"][0] == (own != copies).double().mean() > 0
+
+
 def test_a_single_output_is_one_logit_of_two_classes():
     x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     one = nn.Linear(5, 1)
@@ -278,7 +338,9 @@ def test_noise_has_the_scale_of_each_number_over_all_examples_of_sorted_data():
         return points
 
     effdeg.pick({"a": record, "b": lambda x: -x}, x)
-    copies, examples = torch.cat(seen)[8 + 4 * PATHS :].unflatten(0, (-1, 2)).unbind(1)
+    ends = [points for points in seen if torch.isin(points[: len(points) // 2], x).all()]  # the examples come first
+    examples, copies = (torch.cat(parts) for parts in zip(*(points.chunk(2) for points in ends), strict=True))
+    assert len(examples) >= len(x) - PATHS
     assert (copies - examples).std(0) == pytest.approx(0.1 * x.std(0), rel=0.15)
 
 

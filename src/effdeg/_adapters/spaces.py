@@ -48,6 +48,12 @@ class Space:
         return Paths(runner, one, other, layer, join_masks(first, second))
 
 
+def run_examples(runner: ModelRunner, examples: Tree) -> Any:
+    """Run the model on examples by themselves."""
+    # A copy: models may work in place, as ReLU(inplace=True) does.
+    return _run(runner, map_tensors(Tensor.clone, runner.place(examples)))
+
+
 class Paths:
     """Some paths, by their ends: among the inputs, or at the output of a layer for some examples."""
 
@@ -72,21 +78,25 @@ class Paths:
             returned = _run(self._runner, take(self._examples, rows))
         return returned, replaced[0]
 
+    @property
+    def reach_examples(self) -> bool:
+        """Whether the ends of paths are the examples: not at a layer, nor where masks of both ends are joined."""
+        return self._layer is None and all(leaf.is_floating_point() for leaf in tensors(self._first))
+
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the floating tensors at the two ends of every path, but masks, by their names."""
         return floating_inputs(self._first), floating_inputs(self._second)
 
 
 def _capture(runner: ModelRunner, layer: FoundLayer, end: Tree, part: slice) -> Tensor:
-    # A copy, and of what is captured too: models may work in place, as ReLU(inplace=True) does.
-    examples = map_tensors(Tensor.clone, take(end, part))
+    examples = take(end, part)
     captured: list[Tensor] = []
 
     def capture(features: Tensor) -> None:
-        captured.append(features.clone())
+        captured.append(features.clone())  # as the model may work in place
 
     with replace_output(layer, capture, rows=len(tensors(examples)[0])):
-        _run(runner, examples)
+        run_examples(runner, examples)
     return captured[0]
 
 

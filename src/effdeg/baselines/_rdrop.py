@@ -98,12 +98,20 @@ def symmetric_divergence(first: Any, second: Any, rows: int, counted: Tensor | N
     For logits a and b it is Σ (p - q)(log p - log q) = Σ (p - q)(a - b), as p - q sums to zero over classes. If the two
     are similar, both factors are small. The usual Σ p (log p - log q) adds up terms that cancel: in single precision
     only rounding is left where logits differ by 1e-5.
+
+    Raises:
+        ValueError: If ``counted`` shows that the classes are in the second dimension, not in the last.
     """
     p, q = (shaped_values(returned, "softmax", points=rows) for returned in (first, second))
     a, b = (shaped_values(returned, "identity", points=rows) for returned in (first, second))
     differences = (a - b).where((p > 0) | (q > 0), 0.0)  # of a class that is masked with -inf, it is NaN
     divergences = ((p - q) * differences).sum(-1)
     if counted is None or counted.shape != divergences.shape:
+        if counted is not None and a.dim() > 2 and counted.shape == (len(a), *a.shape[2:]):
+            raise ValueError(
+                f"with labels of shape {tuple(counted.shape)}, outputs of shape {tuple(a.shape)} have their classes in "
+                "the second dimension, but the softmax is over the last. Let the model return outputs.movedim(1, -1)."
+            )
         return divergences.mean()
     # Not by picking positions: their number would differ from step to step, and a GPU would wait for it.
     return divergences.where(counted, 0.0).sum() / counted.sum().clamp(min=1)

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +48,7 @@ from effdeg._adapters.partners import Partners, find_dependent_row, name_partner
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
 from effdeg._adapters.prompts import align, holds_ids, note_ends, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
-from effdeg._adapters.spaces import Paths, Space
+from effdeg._adapters.spaces import Paths, Space, run_examples
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, check_same_on_ranks, rank_and_size, union_over_ranks
@@ -106,6 +106,7 @@ class PathBlocks:
     alpha: Tensor
     kept: Tree
     ends: tuple[list[Tensor], list[Tensor]]
+    reach_examples: bool
 
 
 class PathRunner:
@@ -150,7 +151,7 @@ class PathRunner:
             update(min(done * size / nodes, len(self.drawn.pairs)))
             return kept
 
-        for blocks, ends in self._fetch_groups(self.drawn.blocks()[rank::size]):
+        for blocks, ends in self._fetch_groups(self.drawn.blocks()[rank::size], points=nodes):
             paths = self._space.join(*ends, self._run_in_batches)
             total = sum(block.stop - block.start for block in blocks)
             if blocks[0].start == 0:
@@ -163,7 +164,20 @@ class PathRunner:
                 self._dtype = str(seen.dtype or self._runner.precision(paths.ends())).removeprefix("torch.")
             alpha = self.drawn.alpha(*blocks)
             kept = self._run(paths, alpha.expand(total, -1), count, watch or nullcontext(), reduce, alpha)
-            yield PathBlocks(blocks, alpha, kept, paths.ends())
+            yield PathBlocks(blocks, alpha, kept, paths.ends(), paths.reach_examples)
+
+    def run_ends(self, keep: Keep, blocks: Sequence[slice]) -> Iterator[tuple[list[slice], Tree]]:
+        """Run the model on both ends of the paths of some blocks by themselves; yield what was kept, first ends first.
+
+        At a layer, and where masks are joined, this is not what it returns at the ends of the paths.
+        """
+        for group, ends in self._fetch_groups([*blocks], points=2):
+            both = concatenate([*ends])
+
+            def run_part(part: slice, both: Tree = both) -> Tree:
+                return keep(run_examples(self._runner, take(both, part)), part.stop - part.start)
+
+            yield group, self._run_in_batches(run_part, 2 * sum(block.stop - block.start for block in group))
 
     def record(self, paths: int | None = None) -> PathRecord:
         """Return what a measurement records of the model and its first paths, or all, which must have been run."""
@@ -204,12 +218,12 @@ class PathRunner:
         if note is not None and note not in self.notes:
             self.notes.append(note)
 
-    def _fetch_groups(self, blocks: list[slice]) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
-        """Yield blocks with the ends of their paths, as many as have their points in one batch, but at least one."""
+    def _fetch_groups(self, blocks: list[slice], *, points: int) -> Iterator[tuple[list[slice], tuple[Tree, Tree]]]:
+        """Yield blocks with the ends of their paths, as many as fill a batch with a path's points, but at least one."""
         fetched = ((block, self._fetch(block)) for block in blocks)
         # A loader may pad each block to a length of its own: then they cannot share a batch.
         for _, alike in groupby(fetched, key=lambda each: _describe(each[1])):
-            while group := list(islice(alike, max(1, self._batches.size // (BLOCK * self.drawn.settings.nodes)))):
+            while group := list(islice(alike, max(1, self._batches.size // (BLOCK * points)))):
                 yield [block for block, _ in group], concatenate([ends for _, ends in group])
 
     def _fetch(self, block: slice) -> tuple[Tree, Tree]:

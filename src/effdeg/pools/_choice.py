@@ -32,7 +32,7 @@ from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg._utils.tree import Tree, named_tensors, take
 from effdeg.measuring._estimator import summarize
-from effdeg.measuring._path_runner import DrawnPaths, PathBlocks, PathRunner, hash_examples, model_name, split_rows
+from effdeg.measuring._path_runner import DrawnPaths, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._identity import LabeledExamples, agree, hash_parts, hash_text, hash_weights, list_numbers
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, NotApplicable
@@ -172,9 +172,9 @@ class Observer:
     def _checked(self) -> list[slice]:
         return _choose_evenly(self._blocks, _CHECKED)
 
-    def _draw_paths(self, nodes: int, at: str | None, blocks: Sequence[slice]) -> _SomePaths:
+    def _draw_paths(self, at: str | None, blocks: Sequence[slice]) -> _SomePaths:
         settings = PathSettings(
-            nodes=nodes, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
+            nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
         pairs = torch.tensor([self.indices, self.indices], device="cpu").T
         return _SomePaths(settings, pairs, "change", recorded=False, copies=self._copies, chosen=blocks)
@@ -195,26 +195,33 @@ class Observer:
             return outputs.reshape(points, -1)
 
         rows: dict[str, dict[int, Tensor]] = defaultdict(dict)
-        notes: list[str] = []
+
+        def add(blocks: list[slice], columns: Mapping[str, Tensor]) -> None:
+            for block, part in split_rows(blocks):
+                for name, column in columns.items():
+                    rows[name][block.start] = column[part].cpu()
+
         whole = _choose_evenly(blocks, PATHS // BLOCK)
-        ends = [block for block in blocks if block not in whole]
+        left = [*blocks]
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
-            for nodes, some, before in ((NODES, whole, 0), (2, ends, len(whole) * BLOCK)):
-                drawn = self._draw_paths(nodes, at, some)
-                path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
-                report = partial(lambda before, done: update((before + done) / len(self.indices)), before)
-                for group in path_runner.run(read, update=report):
-                    columns = _summarize(group, nodes)
-                    for block, part in split_rows(group.blocks):
-                        for name, column in columns.items():
-                            rows[name][block.start] = column[part].cpu()
-                notes += path_runner.notes
-        return {name: torch.cat([parts[start] for start in sorted(parts)]) for name, parts in rows.items()}, notes
+            drawn = self._draw_paths(at, whole)
+            path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
+            for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
+                outputs = group.kept.unflatten(0, (-1, NODES))
+                add(group.blocks, _summarize_paths(outputs, group.alpha))
+                if group.reach_examples:
+                    add(group.blocks, _summarize_ends(outputs[:, -1], outputs[:, 0]))
+                    left = [block for block in left if block not in group.blocks]
+            for few, outputs in path_runner.run_ends(read, left):
+                add(few, _summarize_ends(*outputs.chunk(2)))
+                update(few[-1].stop / len(self.indices))
+        columns = {name: torch.cat([parts[start] for start in sorted(parts)]) for name, parts in rows.items()}
+        return columns, path_runner.notes
 
     def _observe(self, model: Model, update: Update) -> Observation:
         columns, notes = self._run(model, self._blocks, update)
         outputs, copies = columns.pop("outputs"), columns.pop("copies")
-        if not bool(columns.pop("finite").all()):
+        if not all(bool(columns.pop(name).all()) for name in ("finite", "finite_between")):
             raise NotFinite("its outputs are NaN or infinite.")
         logits = as_class_logits(outputs[:, 1])
         classes = logits.shape[1]
@@ -292,24 +299,31 @@ def are_tokens(inputs: Tree) -> bool:
     return bool(leaves) and all(not leaf.is_floating_point() and leaf.dim() == 2 for leaf in leaves)
 
 
-def _summarize(group: PathBlocks, nodes: int) -> dict[str, Tensor]:
-    """Return the outputs at the copies and examples, classes of the copies, and one number per path for all else."""
-    logits = outputs = group.kept.unflatten(0, (-1, nodes))
-    if outputs.shape[-1] == 1:  # the logit of class 1 of two
-        logits = torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
-    probabilities = logits.softmax(-1)
-    copy, example = probabilities[:, 0], probabilities[:, -1]
-    at_ends = {
-        "outputs": outputs[:, [0, -1]],
-        "copies": logits[:, 0].argmax(1),  # as of the examples: probabilities may be equal where logits are not
+def _as_two_classes(outputs: Tensor) -> Tensor:
+    """Return logits of classes; a single output is the logit of class 1 of two."""
+    return outputs if outputs.shape[-1] > 1 else torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
+
+
+def _summarize_ends(examples: Tensor, copies: Tensor) -> dict[str, Tensor]:
+    """Return the outputs at the examples and copies, and classes of the copies, of all paths."""
+    logits, changed = _as_two_classes(examples), _as_two_classes(copies)
+    outputs = torch.stack([copies, examples], dim=1)
+    return {
+        "outputs": outputs,
+        "copies": changed.argmax(1),  # as of the examples: probabilities may be equal where logits are not
         "finite": outputs.isfinite().flatten(1).all(1),
-        "inconsistency_soft": (copy - example).abs().sum(1).double() / 2,
+        "inconsistency_soft": (changed.softmax(-1) - logits.softmax(-1)).abs().sum(1).double() / 2,
     }
-    if nodes == 2:
-        return at_ends
-    fitted = summarize(logits, group.alpha, FitSettings(degree=NODES - 1, output="identity"))
-    return at_ends | {
-        "effective_degree": summarize(probabilities, group.alpha, FitSettings(degree=NODES - 1))["effective_degree"],
+
+
+def _summarize_paths(outputs: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    """Return what is measured along paths, a number for each."""
+    logits = _as_two_classes(outputs)
+    probabilities = logits.softmax(-1)
+    fitted = summarize(logits, alpha, FitSettings(degree=NODES - 1, output="identity"))
+    return {
+        "finite_between": outputs.isfinite().flatten(1).all(1),
+        "effective_degree": summarize(probabilities, alpha, FitSettings(degree=NODES - 1))["effective_degree"],
         "effective_degree_normalized": fitted["effective_degree_normalized"],
         **compare_neighbors(probabilities),
     }
