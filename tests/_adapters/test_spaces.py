@@ -162,3 +162,10 @@ def test_a_model_that_needs_gradients_is_told_how():
     assert any("let it call torch.enable_grad()" in note for note in raised.value.__notes__)
     measured = effdeg.measure(torch.enable_grad()(forces), torch.randn(20, 3), output="identity", **FAST)
     assert measured.value > 0
+
+
+def test_a_function_in_another_precision_than_its_weights_is_explained():
+    layer = nn.Linear(4, 2)
+    with pytest.raises(RuntimeError) as raised:
+        effdeg.measure(lambda x: layer(x), torch.randn(20, 4), dtype=torch.float64)
+    assert any("no weights that it uses" in note for note in raised.value.__notes__)

@@ -157,8 +157,9 @@ def _first_tensor(output: Any, name: str, rows: int) -> Tensor:
     """Return the tensor that a layer returned, or the first of a tuple; raise unless it has one row per example."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or not first.is_floating_point():
+        kind = f"{type(first).__name__} first" if first is not output else type(output).__name__
         raise TypeError(
-            f"the layer {name!r} returns {type(output).__name__}; a path needs a layer that returns a floating-point "
+            f"the layer {name!r} returns {kind}; a path needs a layer that returns a floating-point "
             "tensor, or a tuple with one first. Choose another layer with at=…"
         )
     if first.dim() == 0 or len(first) != rows:

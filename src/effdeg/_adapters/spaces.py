@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from effdeg._adapters.examples import count_examples, describe_shapes
 from effdeg._adapters.inference import ModelRunner
@@ -115,6 +115,8 @@ def _run(runner: ModelRunner, batch: Tree) -> Any:
             error.add_note(
                 "The model runs without gradients. If it needs them itself, let it call torch.enable_grad()."
             )
+        if "dtype" in str(error) and not isinstance(runner.model, nn.Module):
+            error.add_note("The model is a function: dtype= converts examples, but no weights that it uses.")
         if isinstance(error, IndexError):
             error.add_note("If it holds the edges of a graph: points are run in batches of any size, each on its own.")
         raise
