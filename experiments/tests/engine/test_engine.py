@@ -52,6 +52,7 @@ def test_a_run_learns_and_reports_what_it_found(tmp_path):
     assert all(entry["penalty"] > 0 for entry in done.metrics)
     assert (done.metrics[-1]["weight"], done.environment["data"]) == (7.0, DIGITS.fingerprint())
     assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
+    assert not {"proxies", "test_proxies", "measured_also"} & done.summary.keys()
 
 
 @pytest.mark.parametrize("held_out", [0, 200])
@@ -96,20 +97,47 @@ def test_a_run_shows_that_it_continues_but_does_not_with_other_data(tmp_path, mo
     assert "12/12" in shown
 
 
-def test_proxies_at_the_end(tmp_path):
-    settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"))
+def test_all_that_can_be_measured_at_the_end(tmp_path):
+    settings = small(
+        proxies=("parameter_norm", "distance", "sharpness@0.05"), test_proxies=("confidence", "total_variation"),
+        measure_components=(1, 3), measure_also=(" 4 / 3", "15/7"),
+    )  # fmt: skip
     done = carry_out(tmp_path, settings)
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10)
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(done.weights)
+
+    def measure(nodes, degree, output="softmax", **options):
+        return effdeg.measure(model, DIGITS.test_inputs, paths=20, nodes=nodes, degree=degree, output=output, **options)
+
+    # On training examples, along with the effective degree on them.
     found = done.summary["proxies"]
+    assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     norm = torch.cat([each.flatten() for each in done.weights.values()]).double().norm()
     assert found["parameter_norm"]["value"] == pytest.approx(float(norm))
-    torch.manual_seed(0)
-    first = make_model("mlp", shape=(64,), classes=10).state_dict()
     moved = torch.cat([(done.weights[name] - first[name]).flatten() for name in first]).norm()
     assert found["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
-    # The effective degree comes along, on the same training examples.
-    assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     values = {done.summary[name]["value"] for name in ("effective_degree", "effective_degree_random_pixels")}
     assert len(values | {found["effective_degree"]["value"]}) == 3
+    # On test examples, without their labels.
+    found = done.summary["test_proxies"]
+    assert found.keys() == {"confidence", "total_variation"}
+    confidence = model(DIGITS.test_inputs).softmax(1).amax(1).mean()
+    assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
+    assert [*done.summary["effective_degree_components"]] == ["1", "3"]
+    for components, each in done.summary["effective_degree_components"].items():
+        assert each["value"] == pytest.approx(measure(20, 8, components=int(components)).value, rel=1e-4)
+    # With other nodes and degrees.
+    found, precise, coarse = done.summary["measured_also"], measure(20, 8), measure(4, 3)
+    assert list(found) == ["4/3", "15/7"]
+    assert done.summary["effective_degree"]["value"] == pytest.approx(precise.value)
+    assert (found["4/3"]["value"], found["4/3"]["stderr"]) == pytest.approx((coarse.value, coarse.stderr))
+    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
+    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
+    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
+    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
+    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
 
 
 @pytest.mark.parametrize(("name", "look"), [("evaluate", 4), ("score_test", 1), ("measure_proxies", 30)])
@@ -122,42 +150,6 @@ def test_a_run_that_is_stopped_in_its_last_measures_does_not_train_again(tmp_pat
     again = carry_out(tmp_path / "stopped", settings)
     assert_same_end(whole, again)
     assert [file.name for file in again.file.with_suffix("").iterdir()] == ["weights.pt"]
-
-
-def test_proxies_of_test_examples_without_their_labels(tmp_path):
-    settings = small(test_proxies=("confidence", "total_variation"), measure_components=(1, 3))
-    done = carry_out(tmp_path, settings)
-    model = make_model("mlp", shape=(64,), classes=10)
-    model.load_state_dict(done.weights)
-    found, tests = done.summary["test_proxies"], DIGITS.test_inputs
-    assert found.keys() == {"confidence", "total_variation"}
-    confidence = model(tests).softmax(1).amax(1).mean()
-    assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
-    assert "proxies" not in done.summary
-    paths = {"paths": settings.measure_paths, "nodes": settings.measure_nodes, "degree": settings.measure_degree}
-    for components, values in done.summary["effective_degree_components"].items():
-        raw = effdeg.measure(model, DIGITS.test_inputs[:2000], components=int(components), **paths)
-        assert values["value"] == pytest.approx(raw.value, rel=1e-4)
-    assert [*done.summary["effective_degree_components"]] == ["1", "3"]
-
-
-def test_other_nodes_and_degrees_at_the_end(tmp_path):
-    done = carry_out(tmp_path, small(measure_also=(" 4 / 3", "15/7")))
-    model = make_model("mlp", shape=(64,), classes=10)
-    model.load_state_dict(done.weights)
-
-    def measure(nodes, degree, output="softmax"):
-        return effdeg.measure(model, DIGITS.test_inputs, paths=20, nodes=nodes, degree=degree, output=output)
-
-    found, precise, coarse = done.summary["measured_also"], measure(20, 8), measure(4, 3)
-    assert list(found) == ["4/3", "15/7"]
-    assert done.summary["effective_degree"]["value"] == pytest.approx(precise.value)
-    assert (found["4/3"]["value"], found["4/3"]["stderr"]) == pytest.approx((coarse.value, coarse.stderr))
-    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
-    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
-    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
-    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
-    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
 
 
 @pytest.mark.parametrize(
