@@ -2,6 +2,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -329,15 +330,25 @@ def test_help_does_not_wait_for_torch():
             assert "RequeueExit=75" in done.stdout
 
 
-def test_under_torchrun_the_processes_share_a_run(tmp_path, folder):
-    path = os.pathsep.join([str(Path(toys.__file__).parent), *sys.path])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, "-m", "effdeg_lab", "run", "toys:SHARED", "--runs", str(folder.folder)]
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=540, env=environment)
+def run_as_torchrun_would(rank, port, runs):
+    torch.set_num_threads(1)  # forks have none of the threads of OpenMP
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    main(["run", "toys:SHARED", "--runs", runs, "--device", "cpu"])
+
+
+def test_under_torchrun_the_processes_share_a_run(folder, capfd):
+    """By what it sets in the environment of its processes."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    method = "spawn" if torch.cuda.is_available() else "fork"  # forks need not import torch again
+    with warnings.catch_warnings(action="ignore"):  # of forks next to threads
+        given = (port, str(folder.folder))
+        torch.multiprocessing.start_processes(run_as_torchrun_would, given, nprocs=2, start_method=method)
     found = folder.find(Toy())
     assert (found.summary, found.environment["processes"]) == ({"total": 2.0}, 2)
-    assert done.stdout.count("Plain, seed 0") == 1
+    assert capfd.readouterr().out.count("Plain, seed 0") == 1
 
 
 @pytest.mark.parametrize(
