@@ -1,10 +1,11 @@
 import os
 import signal
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import toys
-from toys import NAME, Toy, signal_when_held
+from toys import NAME, Toy, finish, make_job, signal_when_held
 
 from effdeg_lab.cli._running import REQUEUE
 
@@ -34,11 +35,17 @@ def read_counts(out):
 
 
 def test_a_campaign_ends_where_all_is_finished_and_does_nothing_then(start, monkeypatch, folder):
-    broken = f"{NAME} --method broken --seeds 0 --no-tune\n"
-    longer = LINES.splitlines()[-1]
+    def carry_out(command, **_):  # in place of the process of a sweep
+        if "broken" in command:
+            make_job(folder, Toy(regularizer="broken"), "broken").fail("beyond repair")
+        else:
+            finish(folder, Toy(seed=2, epochs=6))
+        return MagicMock()
+
+    monkeypatch.setattr("subprocess.Popen", carry_out)
+    broken, longer = f"{NAME} --method broken --seeds 0 --no-tune\n", LINES.splitlines()[-1]
     code, out, _ = start(broken + longer)  # failed runs do not stop it
     assert (code, read_counts(out)) == (1, [(1, 0, 1, 1), (1, 1, 0, 0)])
-    assert folder.find(Toy(seed=2, epochs=6)).finished
     monkeypatch.setattr("subprocess.Popen", lambda *_: pytest.fail("nothing is left to run"))
     assert start(longer)[0] == 0
 

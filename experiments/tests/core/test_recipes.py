@@ -85,13 +85,6 @@ def settings_of(name, method):
     return recipe.resolve(recipe.method(method))
 
 
-def test_recipes_are_in_the_order_of_the_paper():
-    names = list(all_recipes())
-    tables = ["cifar10-methods", "clip-finetune-b16", "imagenet-vit-original", "glue-cola", "cifar10-random-pixels"]
-    places = [names.index(name) for name in [*tables, "mnist-cifar", "pnn", "finetune-pool", "grokking", "estimator"]]
-    assert places == sorted(places)
-
-
 @pytest.mark.filterwarnings("ignore:sampling='uniform' with nodes=15 does not support degree=14")  # as in the paper
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_every_recipe_says_what_it_is_its_methods_differ_and_every_run_is_possible(recipe, monkeypatch):

@@ -210,12 +210,6 @@ def test_equal_time_compares_like_with_like():
     assert found == {"ed": (0.88, 10), "plain": (pytest.approx(0.83), 25)}
 
 
-def test_runs_that_shared_a_device_have_no_times():
-    (results,) = collect(METHODS, [make_run(METHODS, name, 0.8, shared=True) for name in ("plain", "ed")])
-    assert (results.machines, results.equal_time) == (["Thinking Machine"], None)
-    assert {each.time() for each in results.done} == {None}
-
-
 def test_shared_seeds_are_paired_and_others_are_not():
     found = Difference.of({0: 0.84, 1: 0.86, 2: 0.85, 7: 0.1}, {1: 0.82, 0: 0.81, 2: 0.80})
     differences = [0.03, 0.04, 0.05]

@@ -1,13 +1,12 @@
 import math
 from dataclasses import replace
 
-import pytest
 from scipy.stats import kstest
 from toy_results import POOL, make_run
 
 from effdeg_lab.core.recipe import find_recipe
 from effdeg_lab.core.results import collect
-from effdeg_lab.core.search import Draws, draw_points
+from effdeg_lab.core.search import draw_points
 from effdeg_lab.experiments.pools.study import read_models
 
 
@@ -40,11 +39,6 @@ def test_points_are_the_same_for_everybody():
     assert last["model"].startswith("resnet9-")
     first = find_recipe("cifar10-random-mlps").points()[0]
     assert (first["model"], first["optimizer"], first["lr"], first["batch"]) == ("mlp", "adamw", 0.000539, 128)
-
-
-def test_a_range_without_a_logarithm():
-    with pytest.raises(ValueError, match=r"log_uniform\(0, 1\): expected 0 < low <= high"):
-        Draws(0).log_uniform(0, 1)
 
 
 def test_runs_of_a_search_are_one_pool_whatever_their_length():

@@ -1,6 +1,7 @@
 import math
 import tempfile
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,22 +53,16 @@ def test_a_run_learns_and_reports_what_it_found(tmp_path):
     assert all(entry["penalty"] > 0 for entry in done.metrics)
     assert (done.metrics[-1]["weight"], done.environment["data"]) == (7.0, DIGITS.fingerprint())
     assert sorted(file.name for file in done.file.with_suffix("").iterdir()) == ["weights.pt"]
+    assert not {"proxies", "test_proxies", "measured_also"} & done.summary.keys()
 
 
-@pytest.mark.parametrize("held_out", [0, 200])
-def test_the_last_numbers_are_those_of_the_kept_weights(tmp_path, monkeypatch, held_out):
-    test_inputs, test_labels = DIGITS.test_inputs, DIGITS.test_labels
-    if held_out:  # and the test set is not touched
-        test_inputs, test_labels = DIGITS.train_inputs[-200:], DIGITS.train_labels[-200:]
-        poisoned = replace(DIGITS, test_inputs=torch.full_like(DIGITS.test_inputs, float("nan")))
-        monkeypatch.setattr(classify, "load", lambda *_: poisoned)
-    done = carry_out(tmp_path, small(limit=300, held_out=held_out))
-    for name, (x, y) in {
-        "test": (test_inputs, test_labels),
-        "train": (DIGITS.train_inputs[:300], DIGITS.train_labels[:300]),
-    }.items():
-        outputs = run_mlp(done.weights, x)
-        assert done.summary[f"{name}_accuracy"] == pytest.approx(float((outputs.argmax(1) == y).float().mean()))
+def test_the_last_numbers_are_those_of_the_kept_weights_and_tuning_does_not_touch_the_test_set(tmp_path, monkeypatch):
+    poisoned = replace(DIGITS, test_inputs=torch.full_like(DIGITS.test_inputs, float("nan")))
+    monkeypatch.setattr(classify, "load", lambda *_: poisoned)
+    done = carry_out(tmp_path, small(limit=300, held_out=200))
+    for name, part in {"test": slice(-200, None), "train": slice(300)}.items():
+        right = run_mlp(done.weights, DIGITS.train_inputs[part]).argmax(1) == DIGITS.train_labels[part]
+        assert done.summary[f"{name}_accuracy"] == pytest.approx(float(right.float().mean()))
 
 
 @pytest.mark.parametrize("regularizer", ["mixup+ed", "sam"])
@@ -96,20 +91,49 @@ def test_a_run_shows_that_it_continues_but_does_not_with_other_data(tmp_path, mo
     assert "12/12" in shown
 
 
-def test_proxies_at_the_end(tmp_path):
-    settings = small(proxies=("parameter_norm", "distance", "sharpness@0.05"))
+def test_all_that_can_be_measured_at_the_end(tmp_path):
+    settings = small(
+        proxies=("parameter_norm", "distance", "sharpness@0.05"), test_proxies=("confidence", "total_variation"),
+        measure_components=(1, 3), measure_also=(" 4 / 3", "15/7"),
+    )  # fmt: skip
     done = carry_out(tmp_path, settings)
+    torch.manual_seed(0)
+    model = make_model("mlp", shape=(64,), classes=10)
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(done.weights)
+
+    def measure(nodes, degree, output="softmax", **options):
+        return effdeg.measure(model, DIGITS.test_inputs, paths=20, nodes=nodes, degree=degree, output=output, **options)
+
+    # On training examples, along with the effective degree on them.
     found = done.summary["proxies"]
+    assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     norm = torch.cat([each.flatten() for each in done.weights.values()]).double().norm()
     assert found["parameter_norm"]["value"] == pytest.approx(float(norm))
-    torch.manual_seed(0)
-    first = make_model("mlp", shape=(64,), classes=10).state_dict()
     moved = torch.cat([(done.weights[name] - first[name]).flatten() for name in first]).norm()
     assert found["distance"]["value"] == pytest.approx(float(moved), rel=1e-4)
-    # The effective degree comes along, on the same training examples.
-    assert found.keys() == {*settings.proxies, "effective_degree", "effective_degree_normalized"}
     values = {done.summary[name]["value"] for name in ("effective_degree", "effective_degree_random_pixels")}
     assert len(values | {found["effective_degree"]["value"]}) == 3
+    right = model(DIGITS.test_inputs).argmax(1) == DIGITS.test_labels
+    assert done.summary["test_accuracy"] == pytest.approx(float(right.float().mean()))
+    # On test examples, without their labels.
+    found = done.summary["test_proxies"]
+    assert found.keys() == {"confidence", "total_variation"}
+    confidence = model(DIGITS.test_inputs).softmax(1).amax(1).mean()
+    assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
+    assert [*done.summary["effective_degree_components"]] == ["1", "3"]
+    for components, each in done.summary["effective_degree_components"].items():
+        assert each["value"] == pytest.approx(measure(20, 8, components=int(components)).value, rel=1e-4)
+    # With other nodes and degrees.
+    found, precise, coarse = done.summary["measured_also"], measure(20, 8), measure(4, 3)
+    assert list(found) == ["4/3", "15/7"]
+    assert done.summary["effective_degree"]["value"] == pytest.approx(precise.value)
+    assert (found["4/3"]["value"], found["4/3"]["stderr"]) == pytest.approx((coarse.value, coarse.stderr))
+    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
+    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
+    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
+    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
+    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
 
 
 @pytest.mark.parametrize(("name", "look"), [("evaluate", 4), ("score_test", 1), ("measure_proxies", 30)])
@@ -122,42 +146,6 @@ def test_a_run_that_is_stopped_in_its_last_measures_does_not_train_again(tmp_pat
     again = carry_out(tmp_path / "stopped", settings)
     assert_same_end(whole, again)
     assert [file.name for file in again.file.with_suffix("").iterdir()] == ["weights.pt"]
-
-
-def test_proxies_of_test_examples_without_their_labels(tmp_path):
-    settings = small(test_proxies=("confidence", "total_variation"), measure_components=(1, 3))
-    done = carry_out(tmp_path, settings)
-    model = make_model("mlp", shape=(64,), classes=10)
-    model.load_state_dict(done.weights)
-    found, tests = done.summary["test_proxies"], DIGITS.test_inputs
-    assert found.keys() == {"confidence", "total_variation"}
-    confidence = model(tests).softmax(1).amax(1).mean()
-    assert found["confidence"]["value"] == pytest.approx(confidence.item(), rel=1e-4)
-    assert "proxies" not in done.summary
-    paths = {"paths": settings.measure_paths, "nodes": settings.measure_nodes, "degree": settings.measure_degree}
-    for components, values in done.summary["effective_degree_components"].items():
-        raw = effdeg.measure(model, DIGITS.test_inputs[:2000], components=int(components), **paths)
-        assert values["value"] == pytest.approx(raw.value, rel=1e-4)
-    assert [*done.summary["effective_degree_components"]] == ["1", "3"]
-
-
-def test_other_nodes_and_degrees_at_the_end(tmp_path):
-    done = carry_out(tmp_path, small(measure_also=(" 4 / 3", "15/7")))
-    model = make_model("mlp", shape=(64,), classes=10)
-    model.load_state_dict(done.weights)
-
-    def measure(nodes, degree, output="softmax"):
-        return effdeg.measure(model, DIGITS.test_inputs, paths=20, nodes=nodes, degree=degree, output=output)
-
-    found, precise, coarse = done.summary["measured_also"], measure(20, 8), measure(4, 3)
-    assert list(found) == ["4/3", "15/7"]
-    assert done.summary["effective_degree"]["value"] == pytest.approx(precise.value)
-    assert (found["4/3"]["value"], found["4/3"]["stderr"]) == pytest.approx((coarse.value, coarse.stderr))
-    assert found["15/7"]["normalized_stderr"] == pytest.approx(measure(15, 7, "identity").normalized_stderr)
-    correlation = np.corrcoef(coarse.per_path, precise.per_path)[0, 1]
-    assert found["4/3"]["per_path_correlation"] == pytest.approx(correlation)
-    assert found["4/3"]["value_at_degree"] == pytest.approx(measure(20, 3).value)
-    assert found["15/7"]["normalized_at_degree"] == pytest.approx(measure(20, 7, "identity").normalized)
 
 
 @pytest.mark.parametrize(
@@ -245,17 +233,17 @@ REGULARIZERS = {
 }
 
 
-def train_steps(settings, weight, wrap=None):
+def train_steps(settings, weight):
     torch.manual_seed(0)
     model = make_model("mlp", shape=(64,), classes=10)
     task = make_task(settings, DeviceExamples(DIGITS, settings, torch.device("cpu")), model)
-    step = Step(task, size=20, wrapper=wrap(model) if wrap else None)
+    step = Step(task, size=20)
     for penalized in (False, True):
         step.capture(penalized=penalized)
     torch.manual_seed(1)
     for number in range(3):
         step(torch.arange(number, number + 20), rate=0.01 * (number + 1), weight=weight)
-    return model.state_dict(), step
+    return model.state_dict()
 
 
 def train_by_hand(loss, optimizer, mix=lambda x, y: (x, y)):
@@ -284,7 +272,7 @@ def test_every_regularizer_steps_as_by_hand(name):
     given = REGULARIZERS[name]
     unset = {"classes", "anchor"}  # of the data, and by default
     own = {{"share": "jacobian_share"}.get(key, key): value for key, value in given.items() if key not in unset}
-    ours, _ = train_steps(small(regularizer=name, **own), 2.0)
+    ours = train_steps(small(regularizer=name, **own), 2.0)
     method = baselines.method(name, **given)
     expected = train_by_hand(
         lambda model, x, y: method.loss(model, x, y, cross_entropy, weight=torch.tensor(2.0)),
@@ -419,12 +407,10 @@ def test_the_rate_warms_up_and_falls_along_a_cosine_to_zero_in_steps_or_not():
     rate = make_schedules(warm_up=0.0, decay="steps").rate
     assert [rate(step) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx([0.2, 0.2, 0.02, 0.02, 0.002, 0.002])
     assert {make_schedules(warm_up=0.0, decay="constant").rate(step) for step in range(100)} == {0.2}
-    for epochs in (4, 8):  # a warm-up in epochs is as long in longer runs
-        rate = make_schedules(warm_up_epochs=2.5, epochs=epochs, steps=10 * epochs).rate
+    for epochs, warm_up in product((4, 8), ({"warm_up_epochs": 2.5}, {"warm_up_steps": 25})):  # as long in longer runs
+        rate = make_schedules(**warm_up, epochs=epochs, steps=10 * epochs).rate
         assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
         assert rate(26) < 0.2
-        rate = make_schedules(warm_up_steps=25, epochs=epochs, steps=10 * epochs).rate
-        assert [rate(step) for step in (0, 11, 24, 25)] == pytest.approx([0.2 / 25, 0.2 * 12 / 25, 0.2, 0.2])
     with pytest.raises(ValueError, match="warm_up_steps=101 is more than the 100 steps of this run"):
         make_schedules(warm_up_steps=101)
 

@@ -73,17 +73,14 @@ def test_the_probe_is_where_the_gradient_vanishes():
     torch.testing.assert_close(again, (weight.float(), bias.float()))
 
 
-def test_a_probe_of_infinite_features_is_refused():
+def test_a_probe_of_infinite_features_is_refused_and_one_that_does_not_converge_says_so(monkeypatch):
     features, labels = draw_features()
     with pytest.raises(ValueError, match="the features are not all finite"):
         fit_logistic(features / 0, labels, 3, decay=1.0)
-
-
-def test_a_probe_that_does_not_converge_says_so(monkeypatch):
     monkeypatch.setattr(finetuning, "_STEPS", 1)
     monkeypatch.setattr(finetuning, "_ROUNDS", 1)
     with pytest.warns(RuntimeWarning, match=r"not converged: a derivative of its loss is still 0\.\d+"):
-        fit_logistic(*draw_features(), 3, decay=0.01)
+        fit_logistic(features, labels, 3, decay=0.01)
 
 
 def test_the_head_is_fitted_to_images_as_they_are_evaluated():

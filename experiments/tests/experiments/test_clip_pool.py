@@ -16,9 +16,9 @@ import effdeg
 from effdeg_lab.cli import app
 from effdeg_lab.data.imagenet import find_splits
 from effdeg_lab.data.images import CLIP_SCALE, Crop, Images
-from effdeg_lab.data.shifts import read_classes
 from effdeg_lab.experiments.pools import clip as clip_pool
 from effdeg_lab.experiments.pools.clip import draw_training_images, measure_clip_pool, rank_clip_pool, read_soups
+from effdeg_lab.models.made_up import write_table
 
 MODELS, SAME, DAMAGED = 14, ("model_4", "model_5"), "model_9"
 QUICK = {"train_images": 20, "paths": 6, "nodes": 16, "degree": 5, "proxy_examples": 12}
@@ -68,10 +68,9 @@ def imagenet(tmp_path_factory):
         stream = io.BytesIO()
         Image.fromarray(rng.integers(0, 255, (40, 32, 3), dtype=np.uint8)).save(stream, "PNG")
         images.append(stream.getvalue())
-    for split, number in ((split, number) for split in ("train", "val") for number in range(1000)):
-        place = folder / "imagenet" / split / read_classes()[number].wnid
-        place.mkdir(parents=True)
-        (place / "a.png").write_bytes(images[number % 40])
+    numbered = {f"{number}.png": images[number % 40] for number in range(1000)}
+    for split in ("train", "val"):
+        write_table(folder / "imagenet" / f"{split}-0.parquet", numbered, label=[*range(1000)])
     return folder
 
 

@@ -66,7 +66,7 @@ def test_every_method_trains_and_is_scored(tmp_path, data, changes):
 
 
 def test_runs_in_turn_end_as_alone_and_do_not_take_each_other_down(tmp_path, data):
-    seeds = [small(regularizer="ed", seed=seed) for seed in range(3)]
+    seeds = [small(regularizer="ed", seed=seed, epochs=2) for seed in range(3)]
     alone = [carry_out(tmp_path / "alone", settings, run=training.train, data=data) for settings in seeds]
     with break_off(step=10):
         carry_out(tmp_path / "turns", seeds[2], run=training.train, data=data)
@@ -331,14 +331,6 @@ def test_the_figure_has_every_seed_sorted(scores):
         assert len(right.get_yticks()) == len(recipe.methods)
 
 
-def change_text(old, new):
-    def change(data):
-        file = data / "RTE" / "dev.tsv"
-        file.write_text(file.read_text().replace(old, new))
-
-    return change
-
-
 def remove_pad_token(data):
     tokenizer = transformers.AutoTokenizer.from_pretrained(data / "tiny")
     tokenizer.pad_token = None
@@ -351,7 +343,6 @@ def remove_pad_token(data):
         (lambda data: shutil.rmtree(data / "RTE"), {}, "rte was not found"),
         (lambda data: shutil.rmtree(data / "tiny"), {}, "model='tiny' was not found"),
         (remove_pad_token, {}, "no pad token"),
-        (change_text("not_entailment", "perhaps"), {}, "the label 'perhaps' is not one of"),
         (lambda data: None, {"limit": 7}, "batch=8 is more than the 7 training examples"),
         (lambda data: None, {"data": "cifar10"}, "data='cifar10' is not a task"),
     ],

@@ -22,7 +22,6 @@ from effdeg_lab.engine.examples import DeviceExamples
 from effdeg_lab.engine.observation import decode, encode, make_copies, observe
 from effdeg_lab.experiments.picking import study as picking
 from effdeg_lab.experiments.picking.foreign import Foreign, check_foreign
-from effdeg_lab.models import make_model
 from effdeg_lab.models.made_up import make_up
 
 
@@ -252,10 +251,3 @@ def test_a_classifier_of_others_that_is_not_there_is_reported_before_anything_st
     with pytest.raises(FileNotFoundError, match="val5 is incomplete"):
         check_foreign([Foreign(model="resnet50_keras")], tmp_path)
     check_foreign([Foreign(model="resnet50_keras", data="foreign")], tmp_path)
-
-
-def test_a_vision_transformer_is_named_by_its_width_depth_and_patch():
-    model = make_model("vit-64x3-8", shape=(3, 32, 32), classes=5)
-    assert (len(model.blocks), model.head.in_features, model.tokens, model.blocks[0].heads) == (3, 64, 17, 2)
-    with pytest.raises(ValueError, match="not a multiple of 32"):
-        make_model("vit-50x3-8", shape=(3, 32, 32), classes=5)

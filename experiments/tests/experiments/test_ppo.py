@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from engine_runs import make_job
+from engine_runs import carry_out
 from PIL import Image
 
 from effdeg_lab.experiments.procgen import ppo
@@ -22,18 +22,6 @@ SMALL = {
 
 def small(**changes):
     return PPO(**{**SMALL, "evaluate_every": 128, **changes})
-
-
-def carry_out(folder, settings, **given):
-    job = make_job(folder, settings, **given)
-    with torch.random.fork_rng():
-        try:
-            train(settings, job)
-        finally:
-            job.close()
-    run = job.read()
-    parts = [{key: value for key, value in each.items() if "second" not in key} for each in (*run.metrics, run.summary)]
-    return job, parts[:-1], parts[-1]
 
 
 def test_advantages_are_sums_of_discounted_errors_up_to_the_end_of_the_episode():
@@ -148,7 +136,8 @@ def test_every_game_plays_the_same_number_of_episodes():
 
 @pytest.mark.parametrize("changes", [{}, {"weight": 0.01, "anchor": "self", "mixreg": 0.2}])
 def test_every_method_runs_and_is_recorded(tmp_path, changes):
-    job, metrics, summary = carry_out(tmp_path, small(**changes, pooling="average"))
+    found = carry_out(tmp_path, small(**changes, pooling="average"), train)
+    metrics, summary = found.metrics, found.summary
     assert [entry["step"] for entry in metrics] == [128, 256]
     assert all((entry["penalty"] is not None) == ("weight" in changes) for entry in metrics)
     assert metrics[-1]["weight"] == changes.get("weight", 0.0)
@@ -156,10 +145,9 @@ def test_every_method_runs_and_is_recorded(tmp_path, changes):
     assert summary["steps"] == 256
     assert (summary["test_episodes"], summary["train_episodes"]) == (16, 16)
     assert summary["gap"] == summary["train_return"] - summary["test_return"]
-    with Image.open(job.folder / "frames.png") as sheet:
+    with Image.open(found.file.with_suffix("") / "frames.png") as sheet:
         assert min(sheet.size) > 8
-    weights = torch.load(job.folder / "weights.pt", weights_only=True)
-    Agent((8, 8), actions=15, pooling="average").load_state_dict(weights)
+    Agent((8, 8), actions=15, pooling="average").load_state_dict(found.weights)
 
 
 @pytest.mark.parametrize("anchor", ["none", "self"])
@@ -202,14 +190,14 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, monkeyp
     monkeypatch.setattr(Learner, "update", break_off)
     monkeypatch.setattr(Learner, "restore", watch)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tmp_path, settings)
+        carry_out(tmp_path, settings, train)
     assert "train" not in capsys.readouterr().err
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take it for a terminal
-    _, metrics, summary = carry_out(tmp_path, settings, progress=True)
+    found = carry_out(tmp_path, settings, train, progress=True)
     assert [{*steps} for steps in restored] == [{2}]
     assert len(after) == 3 + 2
-    assert [entry["step"] for entry in metrics] == [32, 64, 96, 128]
-    assert summary["steps"] == 128
+    assert [entry["step"] for entry in found.metrics] == [32, 64, 96, 128]
+    assert found.summary["steps"] == 128
     assert re.search(r"train \d\.\d\d · test \d\.\d\d ", capsys.readouterr().err)
 
 

@@ -82,37 +82,26 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
-def draw(name, runs):
-    results = collect(RECIPE, runs)[0]
-    (found,) = [each for each in RECIPE.study.figures(results) if each.name == name]
-    return found.draw("light")
-
-
-def test_scores_are_drawn_along_the_axis_of_the_grid_and_named_at_its_first_point():
+def test_figures_show_scores_along_the_axis_of_the_grid_and_the_leads_of_the_map():
     runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
-    accuracy, loss = draw("by-batch", [run for run in runs if (run.method, run.settings["batch"]) != ("ed", 20)]).axes
+
+    def draw(name, runs):
+        figures = {each.name: each for each in RECIPE.study.figures(collect(RECIPE, runs)[0])}
+        return figures[name].draw("light").axes
+
+    accuracy, loss = draw("by-batch", [run for run in runs if (run.method, run.settings["batch"]) != ("ed", 20)])
     means = {line.get_color(): list(line.get_ydata()) for line in accuracy.lines if line.get_linewidth() == 1.7}
-    assert sorted(means.values()) == [
-        pytest.approx([mean] * n) for mean, n in ((70.1, 2), (80.1, 2), (85.1, 1), (90.1, 2))
-    ]
+    expected = [pytest.approx([mean] * n) for mean, n in ((70.1, 2), (80.1, 2), (85.1, 1), (90.1, 2))]
+    assert sorted(means.values()) == expected
     assert [text.get_text() for text in accuracy.texts] == ["Plain", "Mixup", "ED", "ED by half"]
-    assert accuracy.get_xlim()[0] > accuracy.get_xlim()[1]
     assert len([line for line in loss.lines if line.get_marker() == "o"]) == 7
-
-
-def test_leads_are_drawn_as_the_map_has_them():
-    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
-    accuracy, loss, *_ = draw("leads", runs).axes
-    assert [text.get_text() for text in accuracy.get_yticklabels()] == [
-        f"{title} · batch {batch}" for batch in (10, 20) for title in ("ED", "ED by half")
-    ]
-
-    def read(axes):
+    accuracy, loss, *_ = draw("leads", runs)
+    names = [f"{title} · batch {batch}" for batch in (10, 20) for title in ("ED", "ED by half")]
+    assert [text.get_text() for text in accuracy.get_yticklabels()] == names
+    for axes, leads in ((accuracy, ((-5, False), (-20, False))), (loss, ((-0.198, False), (0.102, True)))):
         dots = [line for line in axes.lines if line.get_marker() == "o"]
-        return [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
-
-    assert read(accuracy) == [pytest.approx((lead, False)) for lead in (-5, -20)] * 2  # of accuracies nothing is known
-    assert read(loss) == [pytest.approx(each) for each in ((-0.198, False), (0.102, True))] * 2
+        found = [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
+        assert found == [pytest.approx(each) for each in leads] * 2  # of accuracies nothing is known
 
 
 def test_without_both_sides_there_is_no_map():

@@ -8,9 +8,9 @@ from engine_runs import carry_out
 from pretrained_toys import make_shifted, tune
 from scipy.stats import t
 from test_finetuning import count_right
+from test_smoke import command
 from toy_results import invent_run
 
-from effdeg_lab.cli import main
 from effdeg_lab.core.recipe import Method, find_recipe
 from effdeg_lab.core.results import collect
 from effdeg_lab.core.runs import RunFolder
@@ -116,12 +116,6 @@ def test_the_figure_shows_every_curve():
         assert any(len(each) == 11 and np.allclose(each[-1], 100 * np.array(end)) for each in lines)
     assert 85 < axes.get_xlim()[0] < 90
     assert {text.get_text() for text in axes.texts} == {"Plain (LP-FT)", "ED", "Plain, random head"}
-
-
-def command(*arguments, code=0):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == code
 
 
 @pytest.fixture

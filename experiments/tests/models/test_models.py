@@ -115,14 +115,16 @@ def test_first_weights_of_named_sizes_are_big_visions():
     assert all(not state[name].any() for name in zeros)
 
 
-def test_pooling_is_the_mean_over_patches_or_the_class_token():
-    images = torch.randn(3, 3, 8, 8)
-    for pool, tokens in (("mean", 4), ("token", 5)):
-        model = ViT(**SMALL, pool=pool)
-        encoded = model.norm(model.blocks(model.embed(images)))
-        assert encoded.shape == (3, tokens, 12)
-        pooled = sum(encoded[:, each] for each in range(4)) / 4 if pool == "mean" else encoded[:, 0]
-        torch.testing.assert_close(model(images), model.head(pooled))
+def test_pooling_may_be_the_mean_over_patches():
+    model, images = ViT(**SMALL, pool="mean"), torch.randn(3, 3, 8, 8)
+    encoded = model.norm(model.blocks(model.embed(images)))
+    assert encoded.shape == (3, 4, 12)  # without the class token
+    torch.testing.assert_close(model(images), model.head(sum(encoded[:, each] for each in range(4)) / 4))
+
+
+def test_a_vision_transformer_may_be_named_by_its_width_depth_and_patch():
+    model = make_model("vit-64x3-8", shape=(3, 32, 32), classes=5)
+    assert (len(model.blocks), model.head.in_features, model.tokens, model.blocks[0].heads) == (3, 64, 17, 2)
 
 
 @pytest.mark.usefixtures("_code")
@@ -140,7 +142,7 @@ def test_own_models_are_given_what_they_ask_for_and_ready_ones_are_copied():
     ("name", "shape", "error", "words"),
     [
         ("resnet81", (3, 8, 8), ValueError, "model='resnet81' is not known. Did you mean 'resnet18'.*package.module:c"),
-        ("vit-s7", (3, 8, 8), ValueError, "images of 8 × 8 pixels cannot be cut into patches of 7 × 7"),
+        ("vit-50x3-8", (3, 32, 32), ValueError, "not a multiple of 32"),
         ("vit-x16", (3, 8, 8), ValueError, "model='vit-x16' is not known. Did you mean 'vit-s16'"),
         ("vit-tiny", (64,), ValueError, "takes images, and the examples have the shape 64: use model='mlp'"),
         ("vit-tiny", (3, 8, 30), ValueError, "images of 8 × 30 pixels cannot be cut into patches of 4 × 4"),
