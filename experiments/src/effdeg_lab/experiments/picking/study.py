@@ -6,6 +6,7 @@ the best. The five that it picks from are drawn at random, and expectations are 
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
@@ -351,7 +352,7 @@ def _resample(pool: Pool, subsets: Array) -> Array:
     count = int(numbers.max()) + 1
     drawn = np.random.default_rng(2).multinomial(count, [1 / count] * count, _RESAMPLES)
     counts = drawn[:, numbers].astype(float)
-    return np.asarray(np.prod([counts[:, column] for column in subsets.T], axis=0))
+    return np.asarray(math.prod(counts[:, column] for column in subsets.T))
 
 
 def _find_interval(values: Array) -> tuple[float, float] | None:
