@@ -106,3 +106,12 @@ def test_where_there_is_no_label_the_own_output_is_the_label(loss):
 def test_outputs_that_do_not_fit():
     with pytest.raises(ValueError, match=r"logits of shape \(12, 4\) for soft labels of shape \(12, 5\)"):
         RegMixup(classes=5)(mlp().double(), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "message"),
+    [(1, torch.ones(12, 1), "single logit"), (4, torch.ones(12, 4), "sum to more than 1")],
+)
+def test_labels_of_independent_classes_are_refused(outputs, labels, message):
+    with pytest.raises(ValueError, match=message):
+        RegMixup()(mlp(outputs=outputs), X.float(), labels)

@@ -244,11 +244,18 @@ def test_masks_at_the_inputs_are_those_of_each_copy():
         assert choice.measures[name]["inconsistency"][0] == (own != copies).double().mean() > 0
 
 
+def test_a_change_that_fails_is_told_what_it_was_called_on():
+    with pytest.raises(TypeError) as raised:
+        effdeg.pick([lambda a, b: a + b, lambda a, b: a - b], (X, X), change=lambda pair: pair[0] * 2 + pair)
+    assert any("function of change= was called on a batch" in note for note in raised.value.__notes__)
+
+
 def test_a_single_output_is_one_logit_of_two_classes():
     x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     one = nn.Linear(5, 1)
-    found = effdeg.pick({"one": one, "other": lambda x: -one(x).squeeze(1)}, x)
-    assert found.measures["one"]["disagreement"][0] == 1.0
+    labels = (one(x) > 0).float()  # as binary losses take them
+    found = effdeg.pick({"one": one, "other": lambda x: -one(x).squeeze(1)}, x, train=(x, labels))
+    assert found.measures["one"]["disagreement"][0] == found.measures["one"]["train_accuracy"][0] == 1.0
 
 
 def test_a_collapsed_model_is_not_chosen(models):

@@ -39,8 +39,9 @@ def check_range(ids: Tensor, what: str, classes: int | None = None) -> None:
     """Raise unless class ids begin at 0 and, if their number is known, are among the classes."""
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or (classes is not None and most >= classes):
-        known = "" if classes is None else f" to {classes - 1}, of {classes} classes"
-        raise ValueError(f"{what} go from {least} to {most}, but class ids are 0{known or ' or more'}.")
+        known = " or more" if classes is None else f" to {classes - 1}, of {classes} classes"
+        single = " Models with a single logit are not supported here." if classes == 1 else ""
+        raise ValueError(f"{what} go from {least} to {most}, but class ids are 0{known}.{single}")
 
 
 def check_class_ids(ids: Tensor, classes: int, described: str, *, ignored: bool = True) -> None:

@@ -69,7 +69,8 @@ def change_examples(
         for number, change in enumerate(changes):
             rows = (chosen == number).nonzero().flatten()
             if len(rows):
-                part = change(take(examples, rows))  # a copy: the function may work in place
+                with _explaining(examples, option):
+                    part = change(take(examples, rows))  # a copy: the function may work in place
                 check_alike(take(examples, rows), part, f"function of {option}=")
                 if block == 0:
                     warn_of_mixed_rows(change, take(examples, rows), len(rows), option)
@@ -219,6 +220,15 @@ def name_partners(partners: Any) -> str | None:
 def name_change(change: Any) -> str:
     """Return a name for a function of a batch."""
     return str(getattr(change, "name", None) or getattr(change, "__name__", type(change).__name__))
+
+
+@contextmanager
+def _explaining(examples: Tree, option: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"The function of {option}= was called on a batch of shape {describe_shapes(examples)}.")
+        raise
 
 
 def check_alike(first: Tree, second: Tree, source: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.outputs import shaped_values
+from effdeg._adapters.outputs import TOLERANCE, shaped_values
 from effdeg._utils.checks import check_choice
 from effdeg.baselines._mixup import mixup
 from effdeg.baselines._shared import Call, Regularizer, run_joined
@@ -68,13 +68,17 @@ class RegMixup(Regularizer):
         named = name_arguments(call[0], model), call[1]
         mixed, soft = mixup(named, y, alpha=self.alpha, classes=self.classes, generator=self.generator)
         outputs, others = run_joined(model, call, (tuple(mixed[0].values()), mixed[1]))
-        self._check_logits(others, rows, model)
+        first = self._check_logits(others, rows, model)
         logits = shaped_values(others, "identity", points=rows)
         if logits.shape != soft.shape or soft.dim() < 2:
             raise ValueError(
                 f"the model returned logits of shape {tuple(logits.shape)} for soft labels of shape "
                 f"{tuple(soft.shape)}: both must be examples × … × classes. Check classes=… and the labels (y)."
             )
+        if logits.shape[-1] == 1:
+            raise ValueError("the model returned a single logit, whose softmax is always 1. Let it return two logits.")
+        if first and float(soft.sum(-1).max()) > 1 + TOLERANCE:
+            raise ValueError("the labels (y) sum to more than 1 over the classes, but the model's softmax to 1.")
         return outputs, self._compare(logits, soft).sum(-1).mean()
 
     def _compare(self, logits: Tensor, soft: Tensor) -> Tensor:

@@ -277,7 +277,7 @@ class Observer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataNote)
             with Evaluator.open(model, self.train, examples=len(self.indices), **options) as evaluator:
-                labels = read_class_ids(evaluator.labels, "the labels of train=")
+                labels = read_class_ids(evaluator.labels, "the labels of train=", floats=True)
                 check_range(labels, "the labels of train=", classes)
                 yield evaluator, labels
 
