@@ -131,7 +131,7 @@ class Functional(nn.Module):
     def __init__(self, function):
         super().__init__()
         self.first, self.function = nn.Linear(4, 3, bias=False), function
-        self.other = nn.Parameter(torch.ones(3, 4))
+        self.other, self.norm = nn.Parameter(torch.ones(3, 4)), nn.BatchNorm1d(3)
 
     def forward(self, x):
         return self.function(self, x)
@@ -163,6 +163,11 @@ def test_means_by_another_name_and_constants():
         lambda self, x: self.first(x) * nn.functional.linear(x, self.other),
         lambda self, x: torch.einsum("bc->b", [self.first(x)]),
         lambda self, x: torch.vmap(self.first)(x),
+        lambda self, x: self.first(x) + CONSTANT[None],
+        lambda self, x: self.first(x) + CONSTANT.to(x).view(1, -1),
+        lambda self, x: torch.cat([self.first(x), CONSTANT.expand(1, 3)], dim=1),
+        lambda self, x: nn.functional.batch_norm(self.first(x), self.other[:, 0], self.other[:, 1]),
+        lambda self, x: self.first(x) * self.norm.weight,
     ],
 )
 def test_what_would_be_wrong_is_refused(function):

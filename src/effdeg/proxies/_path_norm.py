@@ -47,10 +47,10 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         evaluator.check_weights()
         evaluator.check_not_scripted()
         evaluator.check_data()
-        squared = _square_weights(evaluator.module, evaluator.runner.device)
+        squared, norms = _square_weights(evaluator.module, evaluator.runner.device)
         ones = map_tensors(_make_ones, evaluator.fetch(slice(0, 1))[0])
-        with _PathMode(squared, tensors(ones)):
-            returned = evaluator.runner(ones, squared)
+        with _PathMode(squared, norms, tensors(ones)):
+            returned = evaluator.runner(ones, squared | norms)
     if not isinstance(returned, Tensor):
         raise NotApplicable(f"the path norm needs a model that returns a tensor, not {type(returned).__name__}.")
     squared_norm = float(returned.sum())
@@ -61,12 +61,13 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     return Result("path_norm", math.sqrt(squared_norm))
 
 
-def _square_weights(model: nn.Module, device: torch.device | None) -> dict[str, Tensor]:
-    """Return the squares of all weights except those of BatchNorm, whose scale depends on its statistics."""
+def _square_weights(model: nn.Module, device: torch.device | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the squares of all weights, and those of BatchNorm as they are: its scale depends on its statistics."""
     norms = {name for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     named = (*model.named_parameters(), *model.named_buffers())
     doubled = {name: each.detach().to(device).double() for name, each in named if each.is_floating_point()}
-    return {name: each if name.rpartition(".")[0] in norms else each.square() for name, each in doubled.items()}
+    inside = {name: each for name, each in doubled.items() if name.rpartition(".")[0] in norms}
+    return {name: each.square() for name, each in doubled.items() if name not in inside}, inside
 
 
 def _make_ones(leaf: Tensor) -> Tensor:
@@ -78,25 +79,38 @@ def _make_ones(leaf: Tensor) -> Tensor:
 class _PathMode(TorchFunctionMode):
     """Runs linear operations as they are, squares constants, and refuses operations without a path norm."""
 
-    def __init__(self, weights: dict[str, Tensor], inputs: list[Tensor]) -> None:
+    def __init__(self, weights: dict[str, Tensor], norms: dict[str, Tensor], inputs: list[Tensor]) -> None:
         super().__init__()
         self._weights = {storage(weight) for weight in weights.values()}
+        self._norms = {storage(weight) for weight in norms.values()}
         # Kept alive, so that no other tensor gets their ids.
         self._on_paths = {id(each): each for each in inputs}
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = self._run(function, function.__name__.strip("_"), args, kwargs or {})
-        for each in tensors(result):
-            self._on_paths[id(each)] = each
-        return result
-
-    def _run(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        name, given = function.__name__.strip("_"), kwargs or {}
         if name in CASTS:
             return args[0]  # everything runs in float64
         if is_traced():
             raise _undefined("torch.vmap")
+        if name not in QUERIES:
+            self._check(name, [each for each in tensors([args, given]) if each.is_floating_point()])
+        result = self._run(function, name, args, given)
+        for each in tensors(result):
+            self._on_paths[id(each)] = each
+        return result
+
+    def _check(self, name: str, flowing: list[Tensor]) -> None:
+        """Raise if a tensor is neither a weight nor on a path, or if BatchNorm is not computed by torch's layer."""
+        known = [storage(each) for each in flowing]
+        if any(each in (self._weights if name == "batch_norm" else self._norms) for each in known):
+            raise _undefined("BatchNorm in another layer than torch's")
+        weights = self._weights | self._norms
+        if any(id(each) not in self._on_paths and storage(each) not in weights for each in flowing):
+            raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
+
+    def _run(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         flowing = tensors([args, given])
         if flowing and all(self._is_weight(each) for each in flowing) and name not in QUERIES:
             if name not in REORDERING:
@@ -121,8 +135,6 @@ class _PathMode(TorchFunctionMode):
         weights = [each for each in given_tensors if self._is_weight(each)]
         if len(args) > 2 or given or not all(isinstance(each, Tensor | int | float | str) for each in args):
             raise _undefined(f"{name} of these arguments")
-        if any(id(each) not in self._on_paths and not self._is_weight(each) for each in given_tensors):
-            raise _undefined(f"{name} of a tensor that is neither a weight nor on a path")
         if len(given_tensors) == 1:
             # The string is the equation of einsum, by which the entries of a single tensor are added, or reordered.
             return function(*(each if isinstance(each, Tensor | str) else each**2 for each in args))
