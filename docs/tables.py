@@ -256,7 +256,7 @@ def _format(value: Any) -> str:
 
 def tabulate_step_costs() -> str:
     """Tabulate what the penalty adds to a step."""
-    cases = [read_cases()[name] for name in ("step_over_plain", "step_over_same_size", "many_classes", "step_memory")]
+    cases = [read_cases()[name] for name in ("step_over_plain", "step_over_same_size", "step_memory")]
     return write_table(["", "ratio"], [[case["name"], f"{case['ratio']:.3g}"] for case in cases])
 
 
@@ -353,6 +353,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-methods": partial(cut, "cifar10-methods@epochs=300", 1, "paper, %", "here, %", "against Baseline", "ED"),
     "cifar10-methods-36": partial(cut, "cifar10-methods", 1, "here, %", "ED"),
     "cifar10-contest": partial(cut, "cifar10-contest", 1, "paper, %", "here, %", "against Baseline", "ED"),
+    "cifar10-random-pixels": partial(cut, "cifar10-random-pixels@epochs=100", 1, "paper, %", "here, %", "ED"),
     "cifar10-contest-probabilities": partial(cut, "cifar10-contest", 3, "NLL", "ECE"),
     "cifar10-relatives": lambda: merge({
         "accuracy, %": ("cifar10-relatives", 2, "here, %"),
@@ -360,12 +361,22 @@ TABLES: dict[str, Callable[[], str]] = {
         "corrupted, %": ("cifar10-relatives", 4, "corrupted"),
         "step": ("cifar10-relatives", 3, "step"),
     }),
-    "few-labels": lambda: merge({
-        **{f"{n:,} labels, %": ("cifar10-few-labels", 2 + 3 * place, "here, %") for place, n in enumerate(LABELS)},
-        "250 labels, long, %": ("cifar10-few-labels-long", 2, "here, %"),
-    }),
+    "few-labels": lambda: merge(
+        {
+            **{f"{n:,} labels, %": ("cifar10-few-labels", 2 + 3 * place, "here, %") for place, n in enumerate(LABELS)},
+            "250 labels, long, %": ("cifar10-few-labels-long", 2, "here, %"),
+        },
+        rows=(
+            *("Plain", "Mixup", "CutMix", "ICT", "ED, labels only", "ED, self anchors", "ED, teacher anchors"),
+            *("Mixup and ED, teacher anchors", "ED to copies", "Π-model", "Mean Teacher", "UDA", "FixMatch"),
+        ),
+    ),
     "cifar10-sensitivity": partial(cut, "cifar10-sensitivity", 1, "here, %", "ED"),
-    "cifar10-learning-rate": partial(cut, "cifar10-learning-rate", 1, "here"),
+    "cifar10-learning-rate": partial(
+        cut,
+        *("cifar10-learning-rate", 1, "here"),
+        rows=[f"{method}, lr {rate}, clipped" for method in ("Baseline", "ED") for rate in (0.001, 0.005)],
+    ),
     "digits-methods": partial(
         cut,
         *("digits-methods", 1, "here, %", "against Baseline", "ED"),
@@ -394,7 +405,7 @@ TABLES: dict[str, Callable[[], str]] = {
             "ViT-Tiny, raw": ("cifar10-estimators", 1, "Spearman"),
             "ViT-Tiny, normalized": ("cifar10-estimators", 2, "Spearman"),
         },
-        rows=("4/3", "8/5", "32/20", "64/40"),
+        rows=("4/3", "32/20", "64/40"),
         head="nodes/degree",
     ),
     "pnn": partial(cut, "pnn", 2, "ED (Chebyshev): paper", "exact", "network"),
@@ -407,6 +418,15 @@ TABLES: dict[str, Callable[[], str]] = {
         "unseen: loss": ("language-webnlg", 1, "unseen: loss"),
         "unseen: BLEU": ("language-webnlg", 1, "unseen: BLEU"),
     }),
+    "language-gemma": partial(
+        merge,
+        {
+            "learning rate, λ": ("language-webnlg@model=gemma-3-270m", 1, "values"),
+            "loss": ("language-webnlg@model=gemma-3-270m", 1, "loss"),
+            "unseen: loss": ("language-webnlg@model=gemma-3-270m", 1, "unseen: loss"),
+        },
+        rows=("Plain, half the steps", "ED"),
+    ),
     "language-lora": partial(cut, "language-webnlg-lora", 1, "loss", "unseen: loss"),
     "language-scan": partial(
         merge,
