@@ -1,8 +1,4 @@
-"""Procgen's games (Cobbe et al., 2020), in hard mode, behind one protocol for two packages.
-
-``procgen`` is the original, for training: fast, but there are wheels only for Linux on x86_64 up to Python 3.12.
-``envpool`` has the same games for most machines and newer Pythons, for tests and trials.
-"""
+"""Procgen's games (Cobbe et al., 2020), in hard mode, and a toy game that stands in for them."""
 
 import importlib
 import math
@@ -23,7 +19,7 @@ from effdeg_lab.core.settings import suggest
 
 GAMES = ("starpilot", "dodgeball", "jumper", "fruitbot")
 ACTIONS = 15  # of every game: nine directions and six buttons, whether the game uses them or not
-_BACKENDS = ("procgen", "envpool")
+_BACKENDS = ("procgen", "toy")
 
 Observation = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]
 
@@ -36,7 +32,7 @@ class Levels:
     count: int
 
     def __post_init__(self) -> None:
-        # In both packages a count of 0 means all levels.
+        # In Procgen a count of 0 means all levels.
         if self.first < 0 or self.count < 1 or self.first + self.count >= 2**31:
             raise ValueError(f"{self}: first must be at least 0, count at least 1, and their sum below 2**31.")
 
@@ -66,10 +62,12 @@ class Games(Protocol):
 
 
 def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str) -> Games:
-    """Start several copies of a game by a package, or of the ``"toy"`` game, which stands in for any.
+    """Start several copies of a game of ``"procgen"``, or of the ``"toy"`` game, which stands in for any.
 
-    Episodes are drawn from the levels, with replacement, in an order that the seed decides, the same for each package.
+    Episodes are drawn from the levels, with replacement, in an order that the seed decides.
     """
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown. {suggest(backend, _BACKENDS)}")
     if game not in GAMES:
         raise ValueError(f"game={game!r} is unknown. {suggest(game, GAMES)}")
     if count < 1:
@@ -78,29 +76,24 @@ def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str
         raise ValueError(f"seed={seed} is negative: it must be at least 0.")
     if backend == "toy":
         return ToyGames(count, levels, seed)
-    package = import_backend(backend)
-    # Both packages require less than 2**31.
-    seed = int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
-    return (_Procgen if backend == "procgen" else _Envpool)(package, game, count, levels, seed)
+    # Procgen requires less than 2**31.
+    return _Procgen(game, count, levels, int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)
 
 
-def import_backend(backend: str) -> ModuleType:
-    """Import a package of games; raise an error if it is unknown or not installed."""
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown. {suggest(backend, _BACKENDS)}")
+def import_procgen() -> ModuleType:
+    """Import the package of the games; raise an error that says how to install it."""
     try:
-        return importlib.import_module(backend)
+        return importlib.import_module("procgen")
     except ImportError as error:
         # The package may be installed without its own requirements: the error says so.
-        hint = describe_install(backend, "effdeg-lab")
-        missing = ImportError(f"backend={backend!r} has failed ({error}): {hint}")
-        missing.missing = backend  # type: ignore[attr-defined]  # for effdeg-lab list
+        missing = ImportError(f"Importing procgen has failed ({error}): {describe_install('procgen', 'effdeg-lab')}")
+        missing.missing = "procgen"  # type: ignore[attr-defined]  # for effdeg-lab list
         missing.add_note("To try the recipe without it, on a tiny game of our own: --smoke")
         raise missing from error
 
 
 def check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
-    """Return actions as both packages take them; raise unless there is a possible one for each game."""
+    """Return actions as Procgen takes them; raise unless there is a possible one for each game."""
     # Procgen would take -1 for a restart.
     if actions.shape != (count,) or actions.min() < 0 or actions.max() >= ACTIONS:
         raise ValueError(f"expected actions of shape ({count},) from 0 to {ACTIONS - 1}; got {actions!r}.")
@@ -110,9 +103,9 @@ def check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]
 class _Procgen:
     """Games of the package procgen: threads in C++ play them between ``act`` and ``observe``."""
 
-    def __init__(self, package: ModuleType, game: str, count: int, levels: Levels, seed: int) -> None:
+    def __init__(self, game: str, count: int, levels: Levels, seed: int) -> None:
         self._count, self._acted = count, False
-        self._games = package.ProcgenGym3Env(
+        self._games = import_procgen().ProcgenGym3Env(
             num=count,
             env_name=game,
             distribution_mode="hard",
@@ -134,63 +127,6 @@ class _Procgen:
 
     def levels(self) -> NDArray[np.int64]:
         return np.array([each["level_seed"] for each in self._games.get_info()], dtype=np.int64)
-
-
-class _Envpool:
-    """Games of the package envpool, which play one extra step after each episode; this class hides it.
-
-    The frame at an episode's end is the old episode's last one; the next step ignores its action, and returns the new
-    episode's first frame and a reward of 0. So that one game can take this step alone, games are received one by one.
-    """
-
-    def __init__(self, package: ModuleType, game: str, count: int, levels: Levels, seed: int) -> None:
-        self._count = count
-        self._pool = package.make(
-            f"{game.capitalize()}Hard-v0",
-            "gymnasium",
-            num_envs=count,
-            batch_size=1,
-            num_threads=min(count, os.cpu_count() or 1),
-            seed=seed,
-            channel_first=False,
-            num_levels=levels.count,
-            start_level=levels.first,
-        )
-        self._pool.async_reset()
-        self._observation: Observation | None = None  # none while the games play
-        self._levels = np.zeros(count, dtype=np.int64)
-
-    def observe(self) -> Observation:
-        if self._observation is None:
-            self._observation = self._receive()
-        return self._observation
-
-    def act(self, actions: NDArray[np.integer]) -> None:
-        checked = check_actions(actions, self._count)
-        self.observe()  # a game that still plays cannot take an action
-        self._observation = None
-        self._pool.send(checked, np.arange(self._count))
-
-    def levels(self) -> NDArray[np.int64]:
-        self.observe()
-        return self._levels.copy()
-
-    def _receive(self) -> Observation:
-        frames = np.empty((self._count, 64, 64, 3), dtype=np.uint8)
-        rewards = np.zeros(self._count, dtype=np.float32)
-        ended = np.zeros(self._count, dtype=np.bool_)
-        waiting = self._count
-        while waiting:
-            frame, reward, terminated, truncated, info = self._pool.recv()
-            game = int(info["env_id"][0])
-            if not ended[game]:
-                rewards[game], ended[game] = reward[0], terminated[0] or truncated[0]
-                if ended[game]:
-                    self._pool.send(np.zeros(1, dtype=np.int32), info["env_id"])
-                    continue
-            frames[game], self._levels[game] = frame[0], info["level_seed"][0]
-            waiting -= 1
-        return frames, rewards, ended
 
 
 TOY_SIZE = 8  # of a frame; the square's is a quarter

@@ -35,7 +35,7 @@ from effdeg_lab.experiments.procgen.games import (
     Players,
     RewardScale,
     draw_frames,
-    import_backend,
+    import_procgen,
     open_halves,
     play,
     play_episodes,
@@ -51,8 +51,8 @@ class PPO(PenaltySettings):
     """The settings of one run: cleanrl's, with mixreg's number of games, and the paper's for the penalty."""
 
     game: Literal["starpilot", "dodgeball", "jumper", "fruitbot"] = setting("starpilot", "the game of Procgen")
-    backend: Literal["procgen", "envpool", "toy"] = unnamed(
-        "procgen", "the package that plays it; toy: a built-in game", smoke=lambda _: "toy"
+    backend: Literal["procgen", "toy"] = unnamed(
+        "procgen", "what plays it; toy: a built-in game", smoke=lambda _: "toy"
     )
     steps: int = setting(50_000_000, "of all games together", scale=True, least=1, smoke=128)
     games: int = setting(128, "games played in parallel", least=2, smoke=8)
@@ -103,8 +103,8 @@ def make_penalty(settings: PPO) -> Penalty:
 
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
     """Raise if the games of these runs cannot be played."""
-    for backend in dict.fromkeys(each.backend for each in several if each.backend != "toy"):
-        import_backend(backend)
+    if any(each.backend == "procgen" for each in several):
+        import_procgen()
 
 
 def scale_frames(frames: Tensor) -> Tensor:
