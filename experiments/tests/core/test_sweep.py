@@ -1,5 +1,6 @@
 """Planning, workers and sweeps, with a toy recipe whose runs take milliseconds."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -283,6 +284,31 @@ def test_workers_share_the_cores_and_the_gpus(monkeypatch):
     assert share("cuda:1") == [("cuda:1", None, None)] * 3
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert share("cpu") == [("cpu", None, None)] * 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_runs_for_which_others_left_no_memory_are_tried_again_alone(monkeypatch, processes):
+    running, crowded, tried = set(), set(), []
+
+    class Worker(MagicMock):
+        def send(self, planned):
+            running.add(self)
+            crowded.update(running if len(running) > 1 else ())
+            tried.extend(planned)
+            self.connection, theirs = multiprocessing.Pipe()
+            theirs.send(None)
+
+        def receive(self, planned):
+            end = ("failed", "CUDA out of memory.") if self in crowded or planned == ["large"] else ("finished",)
+            running.discard(self)
+            crowded.discard(self)
+            return [workers.Ended(each, *end) for each in planned]
+
+    monkeypatch.setattr(workers, "_Worker", Worker)
+    pool = workers.WorkerPool(workers.Workplace(NAME, Path(), None, "cpu"), processes)
+    ended = [each for some in pool.carry_out([["one"], ["two"], ["large"]]) for each in some]
+    assert sorted(each[:2] for each in ended) == [("large", "failed"), ("one", "finished"), ("two", "finished")]
+    assert tried == (["one", "two", "large"] if processes == 1 else ["one", "two", "large", "one", "two"])
 
 
 def test_a_worker_decodes_in_its_share_of_processes_unless_told_otherwise(monkeypatch):

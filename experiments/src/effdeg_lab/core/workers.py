@@ -186,18 +186,30 @@ class WorkerPool:
         self.workers = [_Worker(replace(place, device=device), threads, decoders) for device in devices]
 
     def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
-        """Carry out runs, those in one entry together; at least every second, yield those that have ended since."""
-        waiting = list(planned)
+        """Carry out runs, those in one entry together; at least every second, yield those that have ended since.
+
+        Runs for which the others left no memory on the GPU are tried again when these have ended, one at a time.
+        """
+        waiting, crowded_out = list(planned), list[Sequence[Planned]]()
         running: dict[_Worker, Sequence[Planned]] = {}
-        while waiting or running:
+        shared = set[_Worker]()  # those whose run has run beside another
+        while waiting or running or crowded_out:
+            if crowded_out and not waiting and not running:
+                waiting.append(crowded_out.pop(0))
             for worker in self.workers:
                 if waiting and worker not in running:
                     running[worker] = waiting.pop(0)
                     worker.send(running[worker])
+            shared |= running.keys() if len(running) > 1 else set()
             wait([worker.connection for worker in running], TICK)
             # A child process of a run may keep the connection of a dead worker open.
-            ready = [worker for worker in running if worker.connection.poll() or not worker.process.is_alive()]
-            yield [ended for worker in ready for ended in worker.receive(running.pop(worker))]
+            for worker in [each for each in running if each.connection.poll() or not each.process.is_alive()]:
+                ended = worker.receive(running.pop(worker))
+                again = [each for each in ended if worker in shared and "CUDA out of memory" in each.note]
+                crowded_out += [[each.planned] for each in again]
+                shared.discard(worker)
+                yield [each for each in ended if each not in again]
+            yield []
 
     def close(self) -> None:
         """Make all runs save and stop, and end the workers."""
