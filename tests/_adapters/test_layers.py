@@ -1,5 +1,6 @@
 """Looking at and replacing the output of a layer, the one way for all who do."""
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import pytest
@@ -79,6 +80,19 @@ def test_a_layer_that_does_not_run_once_with_one_row_per_example(model, at, rows
     with pytest.raises(kind, match=message), replace_output(layer, lambda own: own, rows=rows):
         run(X.float())
     assert not layer.module._forward_hooks
+
+
+@pytest.mark.parametrize("at", ["0", "0.linear1", nn.LSTM(6, 6)])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_layer_with_positions_first_is_refused_also_if_there_are_as_many_as_examples(at, batch_first):
+    if isinstance(at, nn.LSTM):
+        model = at = nn.LSTM(6, 6, batch_first=batch_first)
+    else:
+        model = nn.Sequential(nn.TransformerEncoderLayer(6, 2, 12, batch_first=batch_first))
+    model.train()  # no fast path, which would leave out layers within
+    error = pytest.raises(ValueError, match="needs a layer whose output has the examples first")
+    with nullcontext() if batch_first else error, replace_output(find_layer(model, at), lambda own: own, rows=4):
+        model(torch.rand(4, 4, 6))
 
 
 def test_a_layer_that_returns_no_tensor():

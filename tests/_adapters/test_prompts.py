@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,20 @@ def test_padding_on_either_side_ids_and_lists_of_ids_are_the_same(kind):
     begin = left["input_ids"][:, -4:].index_fill(1, torch.tensor([0]), 0)
     for whole in (left, left["input_ids"][:, -3:] % (VOCABULARY - 1) + 1, begin):
         assert not any("prompts begin" in each for each in effdeg.measure(model, whole, **SETTINGS).warnings())
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "Roberta", "Bart"])
+def test_padding_changes_nothing_or_is_refused(kind):
+    """RoBERTa's positions begin behind the padding token, 1; Bart's decoder takes none."""
+    model, ids = language_model(kind).eval(), sequences()["input_ids"][:, :4].clamp(min=2)
+    padding = torch.zeros(6, 3, dtype=torch.long)
+    padded = {"input_ids": torch.cat([ids, padding], 1), "attention_mask": torch.cat([ids > 0, padding > 0], 1).long()}
+    for given in (ids, padded):
+        trace = effdeg.trace(model, given, paths=6, nodes=3, sampling="uniform")
+        expected = model(input_ids=ids).logits[:, -1].detach()[trace.pairs[:, 0]]
+        torch.testing.assert_close(trace.values("identity")[:, -1], expected)
+    with nullcontext() if kind != "Bart" else pytest.raises(ValueError, match="padding in front of a prompt changes"):
+        effdeg.measure(model, prompts(), **SETTINGS)
 
 
 def test_prompts_that_have_all_ended_are_noted():

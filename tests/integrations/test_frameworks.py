@@ -19,6 +19,8 @@ def named(name, package, **attributes):
     [
         ("LlamaForCausalLM", "transformers", True, True),
         ("GPT2LMHeadModel", "transformers", True, True),
+        ("XLMRobertaForCausalLM", "transformers", True, True),
+        ("XLMWithLMHeadModel", "transformers", True, False),
         ("XLNetLMHeadModel", "transformers", True, False),
         ("BertForMaskedLM", "transformers", True, False),
         ("LlamaForCausalLM", "elsewhere", False, False),
@@ -34,6 +36,13 @@ def test_own_losses_go_by_the_name_and_the_package_of_a_class(name, package, lea
     assert framework_of(adapted).base_model(adapted) is framework.base_model(module) is module
 
 
+def test_the_layers_of_xlnet_have_positions_first():
+    for name, first in (("XLNetModel", True), ("BertModel", False)):
+        module = named(name, "transformers")
+        module.layer = nn.Linear(6, 6)
+        assert find_layer(module, "layer").positions_first is first
+
+
 def test_a_plain_function_has_no_framework():
     assert as_module(lambda x: x) is None
     assert framework_of(None).language_model(None) is None
@@ -44,6 +53,6 @@ def test_a_module_of_fabric_goes_by_its_own_layers():
     model = mlp().double()
     wrapped = fabric.Fabric(accelerator="cpu", devices=1).setup(model)
     assert as_module(wrapped) is model
-    assert find_layer(wrapped, "1") == ("1", model[1])
+    assert find_layer(wrapped, "1")[:2] == ("1", model[1])
     _, degree = seeded(Penalty(at="1", batchnorm="frozen"), wrapped, X)
     torch.testing.assert_close(degree, seeded(Penalty(at="1"), model, X)[1])

@@ -12,6 +12,8 @@ VOCABULARY = 30
 SHAPES = {
     "Llama": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
     "Mixtral": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+    "Roberta": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "is_decoder": True},
+    "Bart": {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "is_encoder_decoder": False},
     "GPT2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16},
 }
 

@@ -14,7 +14,7 @@ class LanguageModel:
 
     options: Mapping[str, Any] = field(default_factory=dict)  # of every call, such as to keep no cache
     last_only: Mapping[str, Any] = field(default_factory=dict)  # of a call for the last position's logits alone
-    takes_positions: bool = False  # whether it takes ``position_ids``
+    first_position: int | None = None  # the number of a text's first position; None: it takes no ``position_ids``
     padding: int = 0  # the token that fills up shorter sequences
     vocabulary: int = 1  # how many tokens there are
     ends: frozenset[int] = frozenset()  # the tokens that end a text
@@ -32,6 +32,8 @@ class Framework:
     leaves_out_ignored: "Callable[[Any, Tensor], bool]" = lambda _, __: False
     # Returns what switches off a loss of a model, called with these keywords, that counts all rows; None if it is off.
     loss_of_all_rows: Callable[[Any, Mapping[str, Any]], str | None] = lambda _, __: None
+    # Returns whether the layers of a model return positions first and examples second, whatever the model does.
+    positions_first: Callable[[Any], bool] = lambda _: False
     # Returns how a causal language model is called; None for any other model.
     language_model: Callable[[Any], LanguageModel | None] = lambda _: None
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ class FoundLayer(NamedTuple):
 
     name: str
     module: nn.Module
+    positions_first: bool = False  # whether its output is known to have positions first, then examples
 
 
 def as_module(model: object) -> nn.Module | None:
@@ -94,7 +95,7 @@ def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
             raise ValueError(f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules().")
-        return FoundLayer(name or type(at).__name__, at)
+        return FoundLayer(name or type(at).__name__, at, _has_positions_first(model, modules, name, at))
     if not modules:
         raise ValueError(f"at={at!r} names a layer, but the model is a plain function. Pass the module: at=module.")
     at = at if at in modules else at.removeprefix("module.")
@@ -103,7 +104,22 @@ def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
         raise ValueError(f"{setting}={at!r} is not a layer of this model. {known}")
     if isinstance(modules[at], torch.jit.ScriptModule):
         raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Pass the model before torch.jit.")
-    return FoundLayer(at, modules[at])
+    return FoundLayer(at, modules[at], _has_positions_first(model, modules, at, modules[at]))
+
+
+_SEQUENCE_LAYERS = (
+    *(nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+    *(nn.TransformerEncoder, nn.TransformerDecoder),
+)
+
+
+def _has_positions_first(model: object, modules: Mapping[str, nn.Module], name: str | None, layer: nn.Module) -> bool:
+    """Return whether a layer, or one of torch's around it, was made with ``batch_first=False``."""
+    around = [module for place, module in modules.items() if f"{name}.".startswith(f"{place}.") and place]
+    sequence_layers = [module for module in (*around, layer) if isinstance(module, _SEQUENCE_LAYERS)]
+    parts = (part for module in sequence_layers for part in module.modules())
+    base = base_model(model)
+    return framework_of(base).positions_first(base) or any(not getattr(part, "batch_first", True) for part in parts)
 
 
 # For the whole process: a thread that leaves must not let models of another be compiled.
@@ -134,7 +150,7 @@ def replace_output(
         times += 1
         if times > 1:  # the error comes when it is known how often
             return None
-        changed = change(_first_tensor(output, layer.name, rows))
+        changed = change(_first_tensor(output, layer, rows))
         if changed is None or isinstance(output, Tensor):
             return changed
         entries = changed, *output[1:]
@@ -153,8 +169,9 @@ def replace_output(
         )
 
 
-def _first_tensor(output: Any, name: str, rows: int) -> Tensor:
+def _first_tensor(output: Any, layer: FoundLayer, rows: int) -> Tensor:
     """Return the tensor that a layer returned, or the first of a tuple; raise unless it has one row per example."""
+    name = layer.name
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or not first.is_floating_point():
         kind = f"{type(first).__name__} first" if first is not output else type(output).__name__
@@ -162,7 +179,8 @@ def _first_tensor(output: Any, name: str, rows: int) -> Tensor:
             f"the layer {name!r} returns {kind}; a path needs a layer that returns a floating-point "
             "tensor, or a tuple with one first. Choose another layer with at=…"
         )
-    if first.dim() == 0 or len(first) != rows:
+    # With as many positions as examples, the shape does not tell them apart.
+    if first.dim() == 0 or len(first) != rows or (layer.positions_first and first.shape[1:2] == (rows,)):
         raise ValueError(
             f"the layer {name!r} returned shape {tuple(first.shape)} for {rows} examples; a path needs a layer "
             "whose output has the examples first. Choose another layer with at=…"

@@ -1,5 +1,6 @@
 """Prompts of causal language models: read as token ids, aligned at their ends, and run for the next token."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from effdeg._adapters.layers import find_language_model
 from effdeg._utils.tree import Tree
 
 _KNOWN = {"input_ids", "attention_mask"}
+_MOST_CHANGE = 0.1  # of logits by padding: half precision changes them by about a hundredth
 
 
 def read_prompts(inputs: Any, tokenizer: Any, model: object = None) -> Any:
@@ -61,7 +63,7 @@ def holds_ids(inputs: Tree) -> bool:
 
 
 def align(inputs: Tree) -> dict[str, Tensor]:
-    """Return token ids and their mask with the padding on the left, so that all prompts end at the last position."""
+    """Return token ids and their mask, padded on the left to the longest prompt: all end at the last position."""
     given = inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
     if more := sorted(given.keys() - _KNOWN - LABELS):
         raise TypeError(
@@ -80,7 +82,27 @@ def align(inputs: Tree) -> dict[str, Tensor]:
         raise ValueError("a prompt has no tokens, or all of them are masked: there is no next token to predict.")
     behind = (mask != 0).long().flip(1).argmax(1)
     places = (torch.arange(length, device=ids.device) - behind[:, None]) % length
-    return {"input_ids": ids.gather(1, places), "attention_mask": mask.gather(1, places).long()}
+    aligned = {"input_ids": ids.gather(1, places), "attention_mask": mask.gather(1, places).long()}
+    first = int((aligned["attention_mask"] != 0).any(0).long().argmax())
+    return {name: each[:, first:] for name, each in aligned.items()}
+
+
+def check_padding(run: Callable[[Tree], Tensor], aligned: Mapping[str, Tensor]) -> None:
+    """Raise if the padding in front of a prompt, or the numbers of its positions, change what a model returns."""
+    seen = aligned["attention_mask"] != 0
+    lengths = seen.sum(1).where((seen.long().diff(dim=1) >= 0).all(1), seen.shape[1] + 1)
+    if int(lengths.min()) > seen.shape[1]:  # all have gaps
+        return
+    row = slice(place := int(lengths.argmin()), place + 1)
+    alone = {"input_ids": aligned["input_ids"][row, -int(lengths[place]) :]}
+    found, expected = (run(each).float() for each in ({name: each[row] for name, each in aligned.items()}, alone))
+    scale = float((expected - expected.mean()).norm())
+    # Also where padding makes them NaN; where they are so without it, the model is at fault.
+    if not float((found - expected).norm()) <= _MOST_CHANGE * scale and math.isfinite(scale):
+        raise ValueError(
+            "padding in front of a prompt changes the logits of its next token: the model takes no position_ids, or "
+            "ignores attention_mask. Give prompts of one length, without padding."
+        )
 
 
 def note_padding(inputs: Tree, padding: int) -> str | None:
@@ -116,8 +138,8 @@ def run_prompts(language: LanguageModel, run: Callable[[Tree], Any], inputs: Tre
     if not holds_ids(inputs):
         return run(inputs)
     more = {**language.options, **language.last_only}
-    if language.takes_positions:
+    if language.first_position is not None and "attention_mask" in inputs:
         # Counted from the first token, so that padding changes nothing.
-        more["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        more["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0) + language.first_position
     returned = run({**inputs, **more})
     return (returned.logits if hasattr(returned, "logits") else returned[0])[:, -1]

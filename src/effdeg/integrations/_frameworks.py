@@ -34,11 +34,18 @@ def _text_config(module: Any) -> Any:
     return module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
 
 
+def _find_first_position(module: Any) -> int:
+    """Return the number of a text's first position: RoBERTa's come after that of the padding."""
+    layers = (layer for name, layer in module.named_modules() if name.endswith("position_embeddings"))
+    padding = (getattr(layer, "padding_idx", None) for layer in layers)
+    return next((place + 1 for place in padding if place is not None), 0)
+
+
 def describe_language_model(module: Any) -> LanguageModel | None:
     """Return how a model of transformers is called that compares each output with the label of the next position."""
     kind: Any = class_of(module)
     name = kind.__name__
-    if not name.endswith(_SHIFTING) or name.startswith(("XLNet", "XLM", "Flaubert")):
+    if not name.endswith(_SHIFTING) or name.startswith(("XLNet", "XLMWith", "Flaubert")):
         return None
     known = inspect.signature(kind.forward).parameters
     config = _text_config(module)
@@ -47,7 +54,7 @@ def describe_language_model(module: Any) -> LanguageModel | None:
     return LanguageModel(
         options={"use_cache": False} if "use_cache" in known else {},
         last_only={"logits_to_keep": 1} if "logits_to_keep" in known else {},
-        takes_positions="position_ids" in known,
+        first_position=_find_first_position(module) if "position_ids" in known else None,
         # A model may have several tokens that end a text.
         padding=next((token for token in padding if isinstance(token, int) and token >= 0), 0),
         vocabulary=getattr(config, "vocab_size", None) or 1,
@@ -56,7 +63,10 @@ def describe_language_model(module: Any) -> LanguageModel | None:
 
 
 _TRANSFORMERS = Framework(
-    leaves_out_ignored=leaves_out_ignored, loss_of_all_rows=find_router_loss, language_model=describe_language_model
+    leaves_out_ignored=leaves_out_ignored,
+    loss_of_all_rows=find_router_loss,
+    positions_first=lambda module: class_of(module).__name__.startswith("XLNet"),
+    language_model=describe_language_model,
 )
 register("transformers", _TRANSFORMERS)
 register("peft", Framework(base_model=lambda module: getattr(module, "get_base_model", lambda: module)()))

@@ -46,7 +46,7 @@ from effdeg._adapters.inference import (
 from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
-from effdeg._adapters.prompts import align, holds_ids, note_ends, note_padding, run_prompts
+from effdeg._adapters.prompts import align, check_padding, holds_ids, note_ends, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
 from effdeg._adapters.spaces import Paths, Space, run_examples
 from effdeg._utils.checks import check_count
@@ -264,7 +264,9 @@ class PathRunner:
         if self._language is not None and holds_ids(ends):
             given, ends = ends, align(ends)
             self._add_note(note_padding(given, self._language.padding))
-            self._add_note(note_ends(ends, self._language.ends) if block.start == 0 else None)
+            if block.start == 0:
+                self._add_note(note_ends(ends, self._language.ends))
+                check_padding(partial(run_examples, self._runner), ends)
             if self._space.name is None and (at := find_embeddings(self._runner.model)) is not None:
                 self._space = Space(self._runner, at)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))

@@ -383,7 +383,9 @@ class Pool:
             for name in left_out:
                 if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
                     _check_numbers("column", name, table)
-            raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by.")
+            text = "; ".join(f"{name!r} holds {table[name].iloc[0]!r}" for name in left_out[:3])
+            text = f" ({text})" if text else ""
+            raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by{text}.")
         table = round_settings(table, settings)
         groups = find_duplicates(table, [gap, *sources.values()], list(settings), model)
         duplicates = [table.index[rows].tolist() for rows in groups]
