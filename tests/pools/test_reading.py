@@ -162,7 +162,7 @@ def test_true_and_false_are_a_hyperparameter_not_a_measure():
         ({"m": [1, 2, 3], "gap": [5, 5, 5]}, {}, "'gap' is 5 for all 3 models: nothing to rank"),
         ({"m": [1, 2, 3], "gap": [0, 0, 0]}, {}, "nothing to rank. Were all accuracies measured on the same examples?"),
         ({"m": [1, 2, 3], "gap": [1, 2]}, {}, "differ in length ('m' has 3, 'gap' has 2)"),
-        ({"gap": [1, 2, 3], "norm": ["a", "b", "c"]}, {}, "no column of numbers besides .*'norm' holds 'a'"),
+        ({"gap": [1, 2, 3], "norm": ["a", "b", "c"]}, {}, "besides the target 'gap' to rank it by ('norm' holds 'a')"),
         ({"gap": [1, 2, 3], "m": [1, 2, 3], "lr": [1, None, 2]}, {"hyperparameters": ["lr"]}, "missing for model 2"),
         ({}, {}, "the table is empty"),
         (COLUMNS, {"measures": ["-gap"]}, "'gap' is given as the target and as a measure"),
