@@ -20,6 +20,7 @@ from effdeg._utils.statistics import format_interval, student_quantile
 from effdeg.functional import effective_degree, evaluate, fit, project
 from effdeg.measuring import Measurement, Trace
 from effdeg.pools import Choice, Comparison, Ranking
+from effdeg.pools._choice import RELATIVE
 from effdeg.pools._ranked import Array
 
 try:
@@ -250,14 +251,17 @@ def plot_choice(choice: Choice, *, theme: str = "light") -> Figure:
     names = choice.ranking
     # Of long names the ends, which differ; a $ would begin a formula.
     labels = [(name if len(name) <= 30 else f"{name[:14]}…{name[-15:]}").replace("$", r"\$") for name in names]
-    rows, kinds = np.arange(len(names)), ("inconsistency", "disagreement")
+    rows = np.arange(len(names))
     with _open_rows(theme, labels, (1.7, 0.3), 1.6) as (colors, figure, left, right):
-        for offset, kind, color in zip((-0.2, 0.2), kinds, (colors.simple, colors.complex), strict=True):
-            values, errors = zip(*(choice.measures[name][kind] for name in names), strict=True)
+        both = (colors.simple, colors.complex)
+        for offset, (kind, measure), color in zip((-0.2, 0.2), RELATIVE.items(), both, strict=True):
+            values, errors = zip(*(choice.measures[name][measure] for name in names), strict=True)
             left.barh(rows + offset, values, 0.36, xerr=errors, color=color, ecolor=colors.ink, label=kind)
-        title = f"{labels[0]} is chosen of {len(names)}\nshare of examples, with standard errors"
+        score = "estimated error" if choice.settings["labels"] else "score: mean of both"
+        left.plot([*choice.scores.values()], rows, "D", color=colors.ink, ms=4, label=score)
+        title = f"{labels[0]} is chosen of {len(names)}\nwith standard errors"
         left.set(title=title, xlabel="better ←")
-        figure.legend(loc="outside lower left", ncols=2, fontsize=8)
+        figure.legend(loc="outside lower left", ncols=3, fontsize=8)
         shades = [colors.simple if name in (choice.best, *choice.tied) else colors.faint for name in names]
         right.barh(rows, [choice.probabilities[name] for name in names], 0.6, color=shades)
         title = "best in this share of resamples\nblue: not distinguishable from the best"

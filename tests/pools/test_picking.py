@@ -94,6 +94,25 @@ def test_few_paths_have_points_between_their_ends(models, choice, monkeypatch):
         assert fewer.measures["m0"][name][0] == pytest.approx(value, rel=0.3)
 
 
+def test_models_that_predict_the_same_count_as_one(models, choice):
+    """As a checkpoint does that is also there as the best one."""
+    copies = {"copy": models[choice.ranking[1]], "another": models[choice.ranking[1]]}
+    found = effdeg.pick(models | copies, X, change=changes.mirror)
+    for name, score in choice.scores.items():
+        assert found.scores[name] == pytest.approx(score)
+    assert found.scores["copy"] == pytest.approx(found.scores[choice.ranking[1]])
+    assert found.probabilities["copy"] == pytest.approx(choice.probabilities[choice.ranking[1]] / 3)
+    assert found.best == choice.best
+    assert any("predict the same for every example, and count as one model" in note for note in found.notes)
+
+
+def test_what_is_best_most_often_is_chosen_with_labels_too(models):
+    for seed in range(10):
+        labels = torch.randint(4, (20,), generator=torch.Generator().manual_seed(seed))
+        found = effdeg.pick(models, X, change=changes.mirror, labels=labels, seed=seed)
+        assert found.probabilities[found.best] > 0.8 * max(found.probabilities.values())
+
+
 def test_resamples_agree_with_a_loop(models, choice):
     predicted = torch.stack([classify(model, X) for model in models.values()], dim=1)
     copies = torch.stack([classify(model, X.flip(-1)) for model in models.values()], dim=1)
@@ -262,8 +281,11 @@ def test_a_collapsed_model_is_not_chosen(models):
     def constant(x):
         return torch.tensor([9.0, 0, 0, 0]).expand(len(x), 4) + 1e-3 * x.flatten(1)[:, :4]
 
-    agreeing = {f"a{shift}": (lambda x, shift=shift: models["m0"](x) + 1e-3 * shift) for shift in range(3)}
-    found = effdeg.pick(agreeing | {"constant": constant}, X, change=changes.mirror)
+    def agreeing(share):
+        return lambda x: models["m0"](x) + share * models["m1"](x)
+
+    alike = {f"a{share}": agreeing(share) for share in (0, 0.1, 0.2)}
+    found = effdeg.pick(alike | {"constant": constant}, X, change=changes.mirror)
     assert found.best != "constant"
     assert any("constant is predicting far fewer classes" in note for note in found.notes)
     assert not any("fall into few classes" in note for note in found.notes)

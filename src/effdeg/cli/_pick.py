@@ -32,7 +32,7 @@ def pick(
         ),
     ] = None,
     labels: Annotated[
-        int, o.option(metavar="N", help="Use the labels of the first N examples, which are next to them.", min=0)
+        int, o.option(metavar="N", help="Use the labels of the first N examples, which are in the same file.", min=0)
     ] = 0,
     train: Annotated[str | None, o.option(help="Training examples with labels: do the models fit them?")] = None,
     change: Annotated[
@@ -90,7 +90,7 @@ def pick(
     if json:
         print_json(choice.to_dict() | {"data": loaded.source})
     console.print(escape(choice.describe()), highlight=False)
-    print_table(console, "lower is better, except for accuracy and confidence (±: standard error)", choice.rows())
+    print_table(console, choice.legend(), choice.rows())
     console.print(escape(f"data: {loaded.source} ({loaded.preprocessing or 'as they are'}), {choice.conditions()}"))
     print_notes(console, choice.warnings())
     if plot is not None:

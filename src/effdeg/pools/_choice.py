@@ -334,7 +334,8 @@ _LEVEL = 0.05  # models that are at least as good as the best in more resamples 
 _FITS = 0.97  # training accuracy
 _TOO_STRONG = 0.5  # of the predictions are altered
 _LEAST_SPREAD = 0.25  # of errors around those that scores predict, as a share of the scores' own spread
-_SHOWN = ("inconsistency", "disagreement", "confidence")
+RELATIVE = {"inconsistency ÷ chance": "inconsistency_of_chance", "disagreement ÷ chance": "disagreement_of_chance"}
+"""The measures that a score is the mean of, by what tables and figures call them."""
 _CERTAIN, _UNCERTAIN = 0.999, 0.97  # largest confidence of a model trained on hard labels, and on softened ones
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -349,7 +350,7 @@ class Choice:
         >>> x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
         >>> choice = effdeg.pick({"wave": lambda x: (20 * x).sin(), "line": lambda x: x, "same": lambda x: 2 * x}, x)
         >>> choice.rows()[0]
-        ['model', 'score', 'best in', 'inconsistency', 'disagreement', 'confidence']
+        ['model', 'score', 'best in', 'inconsistency ÷ chance', 'disagreement ÷ chance']
         >>> choice.tied
         ('same',)
 
@@ -400,11 +401,12 @@ class Choice:
 
     def rows(self) -> Rows:
         """Return a table of strings: a header, then a row per model, best first."""
-        shown = [name for name in ("accuracy", *_SHOWN, "train_accuracy") if name in self.measures[self.best]]
+        shown = {"accuracy": "accuracy", **RELATIVE, "train accuracy": "train_accuracy"}
+        shown = {head: name for head, name in shown.items() if name in self.measures[self.best]}
         score = "estimated error" if self.settings["labels"] else "score"
-        rows = [["model", score, "best in", *(name.replace("_", " ") for name in shown)]]
+        rows = [["model", score, "best in", *shown]]
         for name, value in self.scores.items():
-            estimates = (format_estimate(*self.measures[name][each]) for each in shown)
+            estimates = (format_estimate(*self.measures[name][each]) for each in shown.values())
             rows.append([name, f"{value:.4g}", f"{self.probabilities[name]:.0%}", *estimates])
         return rows
 
@@ -443,15 +445,22 @@ class Choice:
         """Describe the examples and changes that the choice was made with."""
         return f"{self.settings['examples']} examples, changed by {self.settings['change']}"
 
+    def legend(self) -> str:
+        """Describe what the table shows."""
+        labels = self.settings["labels"]
+        what = f"from the score and {pluralize(labels, 'label')}" if labels else "the mean of both columns ÷ chance"
+        return f"{'estimated error' if labels else 'score'}: {what}; lower is better (±: standard error)"
+
     def warnings(self) -> list[str]:
         """Return the notes as sentences of their own."""
         return [f"note: {note}" for note in self.notes]
 
     def _repr_html_(self) -> str:
-        return render_tables([(self.describe(), self.rows())], [self.conditions(), *self.warnings()])
+        return render_tables([(self.describe(), self.rows())], [self.legend(), self.conditions(), *self.warnings()])
 
     def __str__(self) -> str:
-        return "\n".join([self.describe(), *align_columns(self.rows()), self.conditions(), *self.warnings()])
+        table = align_columns(self.rows())
+        return "\n".join([self.describe(), *table, self.legend(), self.conditions(), *self.warnings()])
 
     def __repr__(self) -> str:
         return f"Choice({' < '.join(self.ranking)})"
@@ -477,16 +486,19 @@ def choose(
     by_example = torch.stack(shares).mean(0).numpy()  # examples × models
     wrong = None if labels is None else (predicted[: len(labels)] != labels[:, None]).double()
     examples = len(by_example)
-    score = _estimate_scores(by_example, wrong, np.ones((1, examples)))[0]
+    estimate = partial(_estimate_scores, by_example, None if wrong is None else wrong.numpy())
+    score = estimate(np.ones((1, examples)))[0]
     generator, resampled = np.random.default_rng(settings["seed"]), []
     for _ in range(0, _RESAMPLES, _AT_ONCE):
         counts = generator.multinomial(examples, [1 / examples] * examples, _AT_ONCE)
-        resampled.append(_estimate_scores(by_example, wrong, counts.astype(np.float64)))
+        resampled.append(estimate(counts.astype(np.float64)))
     scores = np.concatenate(resampled)
-    won = scores == scores.min(1, keepdims=True)
+    won = scores <= scores.min(1, keepdims=True) + 1e-9  # copies of a model differ by rounding
     probabilities = (won / won.sum(1, keepdims=True)).mean(0)
     order = np.lexsort((-probabilities, score))
-    compared = parts if wrong is None else {"accuracy": 1 - wrong, **parts}
+    compared = parts | dict(zip(RELATIVE.values(), shares, strict=True))
+    if wrong is not None:
+        compared = {"accuracy": 1 - wrong, **compared}
     measures: dict[str, dict[str, Estimate]] = {
         names[j]: {part: mean_and_stderr(values[:, j]) for part, values in compared.items()} for j in order
     }
@@ -504,10 +516,14 @@ def choose(
 
 
 def compare_predictions(predicted: Tensor) -> Tensor:
-    """Return, for every example and model, the share of the other models that predict another class."""
-    models = predicted.shape[1]
-    same = torch.stack([(predicted == predicted[:, [j]]).sum(1) for j in range(models)], dim=1)
-    return (models - same).double() / (models - 1)
+    """Return, for every example and model, the share of the other models that predict another class.
+
+    Models with the same predictions count as one: a checkpoint that is given twice would otherwise agree with itself.
+    """
+    distinct, places = torch.unique(predicted, dim=1, return_inverse=True)
+    differ = torch.stack([(distinct != column[:, None]).sum(1) for column in distinct.unbind(1)], dim=1)
+    shares: Tensor = differ.double() / max(1, distinct.shape[1] - 1)
+    return shares[:, places]
 
 
 def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -516,8 +532,10 @@ def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tens
     A model that predicts one class for everything is consistent by chance alone (Cohen's κ).
     """
     own, of_copies = (_count_classes(classified, classes) for classified in (predicted, copies))
-    others = (own.sum(0) - own) / (len(own) - 1)
-    return 1 - (own * of_copies).sum(1), 1 - (own * others).sum(1)
+    distinct, places = torch.unique(predicted, dim=1, return_inverse=True)
+    shares = _count_classes(distinct, classes)
+    others = (shares.sum(0) - shares) / max(1, len(shares) - 1)
+    return 1 - (own * of_copies).sum(1), 1 - (shares * others).sum(1)[places]
 
 
 def _count_classes(predicted: Tensor, classes: int) -> Tensor:
@@ -526,16 +544,17 @@ def _count_classes(predicted: Tensor, classes: int) -> Tensor:
     return counts.double() / len(predicted)
 
 
-def _estimate_scores(by_example: Array, labeled_wrong: Tensor | None, counts: Array) -> Array:
+def _estimate_scores(by_example: Array, wrong: Array | None, counts: Array) -> Array:
     """Return the score of each model, resamples × models, for how often each resample has each example."""
     scores: Array = counts @ by_example / counts.sum(1, keepdims=True)
-    if labeled_wrong is None:
+    if wrong is None:
         return scores
-    wrong = labeled_wrong.numpy()
+    # What all examples say, not a resample, which would follow its labels further: their noise is in it twice.
+    line = _fit_line(by_example.mean(0), wrong.mean(0), find_variance(wrong))
     labeled = counts[:, : len(wrong)]
     # A resample without any labeled example says as much about the labels as the examples themselves do.
     labeled = np.where(labeled.sum(1, keepdims=True) > 0, labeled, 1.0)
-    return estimate_errors(scores, labeled @ wrong / labeled.sum(1, keepdims=True), find_variance(wrong))
+    return _follow(*line, scores, labeled @ wrong / labeled.sum(1, keepdims=True))
 
 
 def find_variance(wrong: Array) -> Array:
@@ -580,14 +599,26 @@ def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Ar
         >>> estimate_errors(np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.2, 0.3]), variance=1e-9).round(3)
         array([0.4, 0.2, 0.3])
     """
-    x, mean = scores - scores.mean(-1, keepdims=True), errors.mean(-1, keepdims=True)
-    y = errors - mean
+    return _follow(*_fit_line(scores, errors, variance), scores, errors)
+
+
+def _center(values: Array) -> Array:
+    return values - values.mean(-1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def _fit_line(scores: Array, errors: Array, variance: float | Array) -> tuple[Array, Array]:
+    """Return the slope of errors in scores, and the share of a model's deviation from the line that is believed."""
+    x, y = _center(scores), _center(errors)
     slope = ((x * y).sum(-1, keepdims=True) / variance + 1) / ((x * x).sum(-1, keepdims=True) / variance + 1)
     slope = np.maximum(slope, 0.0)
-    missed = y - slope * x
     least = _LEAST_SPREAD**2 * (x * x).mean(-1, keepdims=True) + 1e-12
-    deviation = np.maximum((missed**2).mean(-1, keepdims=True) - variance, least)
-    return mean + slope * x + deviation / (deviation + variance) * missed  # type: ignore[no-any-return]
+    deviation = np.maximum(((y - slope * x) ** 2).mean(-1, keepdims=True) - variance, least)
+    return slope, deviation / (deviation + variance)
+
+
+def _follow(slope: Array, believed: Array, scores: Array, errors: Array) -> Array:
+    on_line = slope * _center(scores)
+    return errors.mean(-1, keepdims=True) + on_line + believed * (_center(errors) - on_line)  # type: ignore[no-any-return]
 
 
 def _note_labels(labels: Tensor | None, wrong: Tensor | None, classes: int) -> Iterator[str]:
@@ -629,7 +660,7 @@ def _find_notes(
         for j in range(i)
         if torch.equal(predicted[:, i], predicted[:, j])
     ]:
-        yield f"predict the same for every example, so that they agree with each other: {shorten(twins, 3)}."
+        yield f"some predict the same for every example, and count as one model: {shorten(twins, 3)}."
     unfit = [name for name, each in observations.items() if each.measures.get("train_accuracy", (1.0, None))[0] < _FITS]
     if unfit:
         yield (
@@ -652,8 +683,8 @@ def _find_notes(
     if (typical := float(counts.median())) < min(shares.shape[1], len(predicted)) / 2:
         yield (
             f"most predictions fall into few classes, as if there were {typical:.1f} of {shares.shape[1]}: unless "
-            "these data are so unbalanced, they are unlike the training data, and such choices hardly beat chance. "
-            "Label some examples (labels=)."
+            "these data are so unbalanced, they are unlike the training data, or normalized in another way (mean and "
+            "standard deviation), and such choices hardly beat chance. Label some examples (labels=)."
         )
     if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
         yield (

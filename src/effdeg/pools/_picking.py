@@ -10,7 +10,7 @@ from torch import Tensor
 
 from effdeg import changes
 from effdeg._adapters.arguments import ItemReader
-from effdeg._adapters.examples import DataSet, Examples, ReadOnce, as_examples, describe_shapes, keeps_order
+from effdeg._adapters.examples import LABELS, DataSet, Examples, ReadOnce, as_examples, describe_shapes, keeps_order
 from effdeg._adapters.inference import Model, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import base_model, find_embeddings
@@ -251,11 +251,30 @@ def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]
         return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
     if are_tokens(inputs) and (at or find_embeddings(model)) is not None:
         token = getattr(getattr(base_model(model), "config", None), "pad_token_id", None) or 0
-        return changes.drop_tokens(_DROPPED, token), f"of token ids {_DROPPED:.0%} are replaced by {token}"
+        return changes.drop_tokens(_DROPPED, token), (
+            f"{_DROPPED:.0%} of token ids are replaced by {token}; for texts such picks are not shown to beat chance: "
+            "label some examples (labels=)"
+        )
     raise TypeError(
-        f"there is no usual change for examples of {describe_shapes(inputs)}: give change=, a function of a batch that "
-        "should not alter a class (effdeg.changes has some), and for token ids at=, the layer that embeds them."
+        f"there is no usual change for examples of {describe_shapes(inputs)}{_advise(inputs)}: give change=, a "
+        "function of a batch that should not alter a class (effdeg.changes has some), and for token ids at=, the layer "
+        "that embeds them."
     )
+
+
+def _advise(inputs: Tree) -> str:
+    """Return what may be wrong with examples for which there is no usual change, in parentheses."""
+    names, leaves = zip(*named_tensors(inputs), strict=True)
+    if labels := [name for name in names if name.strip("[]'") in LABELS]:
+        return f" (leave out {labels[0].strip('[]')})"
+    shape = leaves[0].shape
+    if len(leaves) > 1 or len(shape) not in (3, 4):
+        return ""
+    if len(shape) == 3:
+        return " (a single image? Write data[None]; images of one channel need it: data[:, None])"
+    if shape[-1] in (1, 3, 4):
+        return " (channels come second: data.permute(0, 3, 1, 2))"
+    return "" if leaves[0].is_floating_point() else " (convert images to floating point: data.float() / 255)"
 
 
 def _add_noise(vectors: Tensor) -> changes.Change:

@@ -122,7 +122,7 @@ class Pool:
     def scores(self) -> dict[str, Array]:
         """The measures that do not depend on which networks there are to pick from; lower is better."""
         whole = np.arange(len(self))[None]
-        disagreement, by_chance = (_average_others(each, whole)[0] for each in (self.differences, self.chances[1]))
+        disagreement, by_chance = (each[0] for each in _average_others(self, whole))
         own = {"inconsistency": self.inconsistency, "disagreement": disagreement}
         own["pick, whole pool"] = (_divide(self.inconsistency, self.chances[0]) + _divide(disagreement, by_chance)) / 2
         return own | dict(self.measures)
@@ -260,9 +260,8 @@ def draw_subsets(groups: Sequence[Array], size: int) -> Array:
 def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
     """Return the scores of rules that depend on the networks to pick from, choices × size; lower is better."""
     inconsistency = pool.inconsistency[subsets]
-    disagreement = _average_others(pool.differences, subsets)
-    parts = (inconsistency, disagreement)
-    by_chance = (pool.chances[0][subsets], _average_others(pool.chances[1], subsets))
+    disagreement, of_chance = _average_others(pool, subsets)
+    parts, by_chance = (inconsistency, disagreement), (pool.chances[0][subsets], of_chance)
     found = {
         PICK: sum(map(_divide, parts, by_chance)) / 2,
         "not divided by chance": sum(parts) / 2,
@@ -286,11 +285,19 @@ def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
     return found
 
 
-def _average_others(pairs: Array, subsets: Array) -> Array:
-    """Return the mean over the other networks of a choice, choices × size, of what is known of every two."""
-    chosen = pairs[subsets[:, :, None], subsets[:, None, :]]
-    own = np.diagonal(chosen, axis1=1, axis2=2)
-    return np.asarray((chosen.sum(-1) - own) / (subsets.shape[1] - 1))
+def _average_others(pool: Pool, subsets: Array) -> tuple[Array, Array]:
+    """Return each network's disagreement with the others of a choice, choices × size, and what chance would give.
+
+    Networks with the same predictions count as one, and not as others of each other.
+    """
+    differences, by_chance = (
+        pairs[subsets[:, :, None], subsets[:, None, :]] for pairs in (pool.differences, pool.chances[1])
+    )
+    twins = differences == 0
+    weights = ~twins / twins.sum(-1)[:, None, :]
+    total = weights.sum(-1)
+    disagreement, chance = ((each * weights).sum(-1) / np.maximum(total, 1) for each in (differences, by_chance))
+    return disagreement, np.where(total > 0, chance, 1.0)
 
 
 def _divide(part: Array, chance: Array) -> Array:
