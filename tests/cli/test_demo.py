@@ -1,6 +1,7 @@
 import html
 import json
 import re
+import shlex
 
 
 def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch):
@@ -34,7 +35,7 @@ def test_demo_writes_its_folder_and_its_command_works(run, tmp_path, monkeypatch
         assert sentence in page
         assert sentence in out
         assert not re.search(r"(?<!\w)-\d", sentence)  # a minus sign is no hyphen
-    command = out.strip().splitlines()[-1].split()[1:]
+    command = shlex.split(out.strip().splitlines()[-1])[1:]
     code, out, _ = run(*command, "--json")
     assert code == 0
     assert [row["model"] for row in json.loads(out)["models"]] == ranking

@@ -32,6 +32,9 @@ def test_pick_chooses_a_checkpoint_of_a_folder(run, data, weights, tmp_path):
     code, out, _ = run(*arguments, "--keep", keep, "--json")
     found = json.loads(out)
     assert (code, found["best"], found["data"]) == (0, expected.best, str(data))
+    first, *rest = weights  # as a shell writes them for --weights *.pt
+    code, out, _ = run("pick", SMALL, "--weights", first, *rest, "--data", data, "--json")
+    assert (code, json.loads(out)["best"]) == (0, expected.best)
     assert found["models"][0]["score"] == pytest.approx(expected.scores[expected.best])
 
 

@@ -2,6 +2,7 @@ import io
 import re
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -193,6 +194,12 @@ def test_images_with_channels_last_are_noticed(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 3), dtype=np.float32))
     with pytest.warns(UserWarning, match="seems to hold images as N × height × width × channels"):
         assert load_data(tmp_path / "x.npy").inputs.shape == (2, 8, 8, 3)
+
+
+def test_the_index_of_a_shuffled_table_is_no_feature(tmp_path):
+    table = pd.DataFrame(X, columns=[f"x{place}" for place in range(X.shape[1])]).iloc[::-1]
+    table.to_parquet(tmp_path / "shuffled.parquet")
+    np.testing.assert_allclose(load(tmp_path / "shuffled.parquet"), X[::-1])
 
 
 def test_parquet_with_images_as_the_hub_stores_them(tmp_path):

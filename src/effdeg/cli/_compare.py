@@ -85,8 +85,11 @@ def compare(
 
 def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:
     """Match models and weights: one each, or many weights for one model; names are as short as possible."""
-    from effdeg.pools._pool import list_files
+    from effdeg.pools._pool import SUFFIXES, list_files
 
+    if weights:  # a shell gives --weights only the first of the files that runs/*.pt stands for
+        more = [name for name in models[1:] if Path(name).suffix in SUFFIXES and Path(name).is_file()]
+        models, weights = [name for name in models if name not in more], [*weights, *map(Path, more)]
     names = full = models
     if len(models) == 1:
         if missing := [path for path in weights if not path.exists()]:

@@ -123,6 +123,8 @@ class ReadOptions:
         from effdeg.io import ImageOptions, load_data
 
         images = ImageOptions(self.size, _parse_numbers("mean", self.mean), _parse_numbers("std", self.std))
+        if bool(images.mean) != bool(images.std):
+            raise ValueError("--mean and --std belong together: give both.")
         return load_data(source, key=self.key, images=images)
 
     def load_labeled(self, source: str | None, option: str) -> Any:

@@ -18,6 +18,7 @@ from effdeg.demo._digits import Digits, load_digits, network
 METHODS = ("plain", "mixup", "ED")
 RATES = (0.001, 0.01, 0.03)
 PER_CLASS, STEPS, SEEDS = 5, 150, 4
+NOISE = 0.2  # of copies; to move them by a pixel would change digits of 8 x 8 too much
 STAGES = SEEDS * (len(METHODS) * len(RATES) + 1)
 """The number of reports."""
 
@@ -98,6 +99,7 @@ class Outcome:
             f"{pool.fitted} of {len(pool.scores)} networks fit all of their {len(pool.digits.labels)} labeled digits, "
             "so training accuracy does not say which one to use.",
             pool.choice.describe(),
+            *pool.choice.warnings(),
             f"On {len(pool.digits.held_out):,} digits that nothing above has seen, the chosen network classifies "
             f"{picked:.1%} correctly, a random one of the pool {random:.1%}, the best {best:.1%}.",
             f"Over {len(self.pools)} such pools: chosen {means[1]:.1%}, random {means[0]:.1%}, best {means[2]:.1%}.",
@@ -150,7 +152,7 @@ def _make_pool(seed: int, report: Report) -> DigitsPool:
         report(f"seed {seed}: training {method}, learning rate {rate:g}")
         models[f"{method}-{rate:g}"] = _train(digits, method, rate, seed)
     report(f"seed {seed}: picking one of {len(models)} networks")
-    choice = effdeg.pick(models, digits.pool.view(-1, 1, 8, 8), seed=seed, progress=False)
+    choice = effdeg.pick(models, digits.pool.view(-1, 1, 8, 8), change=effdeg.changes.noise(NOISE), seed=seed)
     fitted = sum(bool((model(digits.labeled).argmax(1) == digits.labels).all()) for model in models.values())
     return DigitsPool(digits, choice, fitted, {name: _score(model, digits) for name, model in models.items()})
 

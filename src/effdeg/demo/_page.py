@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import effdeg
 from effdeg._utils.files import dump, make_folder, write_atomically, write_figure, write_json
 from effdeg._utils.pages import render_html
-from effdeg.demo._experiment import METHODS, DigitsPool, Outcome
+from effdeg.demo._experiment import METHODS, NOISE, DigitsPool, Outcome
 from effdeg.plots import THEMES, Theme, open_figure, plot_choice, plot_method
 
 
@@ -42,7 +42,8 @@ def write_page(outcome: Outcome, folder: Path, command: str) -> None:
 
 def pick_command(folder: Path, program: str) -> str:
     """Return the command that repeats the pick from the folder's files."""
-    return f"{program} pick effdeg.demo:network --weights {folder / 'networks'} --data {folder / 'digits.npy'}"
+    files = f"--weights {folder / 'networks'} --data {folder / 'digits.npy'}"
+    return f"{program} pick effdeg.demo:network {files} --change 'noise({NOISE})'"
 
 
 def plot_check(pool: DigitsPool, *, theme: str) -> Figure:

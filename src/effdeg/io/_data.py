@@ -393,7 +393,9 @@ def _load_parquet(path: Path, key: str | None, options: ImageOptions) -> tuple[A
         raise ValueError(f"{path} holds no examples: it has no rows.")
     if key is not None and key not in table.column_names:
         raise ValueError(f"{path} has no column {key!r}; it has {', '.join(table.column_names)}.")
-    fields = [field for field in table.schema if key in {None, field.name}]
+    # The index of a table of pandas, which it writes as a column, is no feature.
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    fields = [field for field in table.schema if key == field.name or (key is None and field.name not in index)]
     images = [field.name for field in fields if _holds_images(field.type, types)]
     if len(images) > 1:
         raise ValueError(f"{path} has images in {shorten(images)}. Choose the examples: key={images[0]!r}.")

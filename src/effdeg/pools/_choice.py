@@ -66,7 +66,6 @@ class Observation:
         predicted: The predicted classes of the examples.
         copies: The predicted classes of their changed copies.
         measures: What is measured of this model alone, with standard errors.
-        largest: The 95th percentile of the confidence.
         checked: The outputs at a few copies and examples, from which the model is known again.
         notes: On the data and the model.
     """
@@ -76,7 +75,6 @@ class Observation:
     predicted: Tensor
     copies: Tensor
     measures: Mapping[str, Estimate]
-    largest: float = 1.0
     checked: Tensor | None = None
     notes: tuple[str, ...] = ()
 
@@ -227,9 +225,8 @@ class Observer:
         classes = logits.shape[1]
         log_probabilities = logits.double().log_softmax(1)
         probabilities = log_probabilities.exp()
-        confidence = probabilities.amax(1)
         of_examples = {
-            "confidence": confidence,
+            "confidence": probabilities.amax(1),
             "entropy": -(probabilities * log_probabilities).sum(1),
             **columns,
         }
@@ -249,7 +246,6 @@ class Observer:
             predicted=logits.argmax(1).to(small),
             copies=copies.to(small),
             measures=measures | {name: estimate for name, estimate in of_all.items() if estimate is not None},
-            largest=float(confidence.quantile(0.95)),
             checked=checked,
             notes=tuple(notes),
         )
@@ -336,7 +332,6 @@ _TOO_STRONG = 0.5  # of the predictions are altered
 _LEAST_SPREAD = 0.25  # of errors around those that scores predict, as a share of the scores' own spread
 RELATIVE = {"inconsistency ÷ chance": "inconsistency_of_chance", "disagreement ÷ chance": "disagreement_of_chance"}
 """The measures that a score is the mean of, by what tables and figures call them."""
-_CERTAIN, _UNCERTAIN = 0.999, 0.97  # largest confidence of a model trained on hard labels, and on softened ones
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -669,12 +664,6 @@ def _find_notes(
         )
     if len(kinds := sorted({each.kind for each in observed})) > 1:
         yield f"the models are of several kinds ({shorten(kinds, 4)}): measures compare best within one kind."
-    soft = [name for name, each in observations.items() if each.largest < _UNCERTAIN]
-    if soft and any(each.largest > _CERTAIN for each in observed):
-        yield (
-            f"{_list(soft)} hardly ever certain, as after label smoothing or mixup, and others are: their confidences "
-            "do not compare."
-        )
     # How many classes are predicted: the exponential of the entropy of their shares.
     shares = _count_classes(predicted, observed[0].classes)
     counts = torch.special.entr(shares).sum(1).exp()

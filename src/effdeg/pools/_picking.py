@@ -26,6 +26,7 @@ from effdeg.pools._runners import check_place, run_all
 _TRIED = 256  # examples that a usual change is made for
 _DROPPED = 0.1  # the share of tokens that the usual change of a text replaces
 _NOISE = 0.1  # the usual noise of a number, as a share of its standard deviation
+_USUAL_PIXEL = 20  # the largest value of a pixel that was normalized
 _SHIFT = 8  # the usual shift of an image is its smaller side divided by this
 
 
@@ -244,9 +245,11 @@ def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]
     floating = [leaf for _, leaf in named_tensors(inputs) if leaf.is_floating_point()]
     if len(floating) == 1 and floating[0].dim() == 4 and floating[0].shape[1] in (1, 3, 4):
         pixels = changes.shift(max(1, min(floating[0].shape[-2:]) // _SHIFT))
+        largest = float(floating[0].abs().max())
+        wide = f" (values reach {largest:g}: are they normalized as in training?)" if largest > _USUAL_PIXEL else ""
         if floating[0].shape[1] == 1:
-            return pixels, "images of one channel are shifted, not mirrored, since they may be digits or letters"
-        return changes.compose(changes.mirror, pixels), "images are mirrored and shifted"
+            return pixels, f"images of one channel{wide} are shifted, not mirrored: they may be digits or letters"
+        return changes.compose(changes.mirror, pixels), f"images{wide} are mirrored and shifted"
     if len(floating) == 1 and floating[0].dim() == 2:
         return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
     if are_tokens(inputs) and (at or find_embeddings(model)) is not None:

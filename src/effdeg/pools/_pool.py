@@ -30,7 +30,7 @@ from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
 
 _CHECKED = 16  # checkpoints of a table that is continued
-_SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
+SUFFIXES = {".ckpt", ".pt", ".pth", ".safetensors"}
 File = str | os.PathLike[str]
 
 
@@ -342,7 +342,7 @@ def name_checkpoints(weights: Iterable[File] | Mapping[str, File]) -> dict[str, 
         if not file.exists():
             pattern = " Patterns are not expanded." if has_magic(str(file)) else ""
             raise FileNotFoundError(
-                f"{name}: {file} does not exist.{pattern} weights= takes checkpoints ({', '.join(sorted(_SUFFIXES))}, "
+                f"{name}: {file} does not exist.{pattern} weights= takes checkpoints ({', '.join(sorted(SUFFIXES))}, "
                 "Hugging Face model folders), and folders of them."
             )
         if not (file.is_file() or _is_model_folder(file)):
@@ -363,12 +363,12 @@ def list_files(path: Path) -> list[Path]:
     """Return the checkpoints in a folder, or the path itself if it is one."""
     if not path.is_dir() or _is_model_folder(path):
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES or _is_model_folder(file))
+    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES or _is_model_folder(file))
     if not found:
-        within = sorted(str(file) for file in path.glob("*/*") if file.suffix in _SUFFIXES)
+        within = sorted(str(file) for file in path.glob("*/*") if file.suffix in SUFFIXES)
         hint = f" Folders in it are not searched: name their files, such as {within[0]}." if within else ""
         raise ValueError(
-            f"{path} holds no checkpoints ({', '.join(sorted(_SUFFIXES))}, Hugging Face model folders).{hint}"
+            f"{path} holds no checkpoints ({', '.join(sorted(SUFFIXES))}, Hugging Face model folders).{hint}"
         )
     return found
 

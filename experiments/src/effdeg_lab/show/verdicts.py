@@ -25,7 +25,10 @@ class Verdict:
         """What the deciding number is, the number, its interval, and why it does not decide; empty if there is none."""
         low, high = self.interval or (0.0, 0.0)
         spread = f" (95% interval {low:.3g} to {high:.3g})" if low < high else ""  # an exact number has none
-        number = "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}"
+        bounds = zip(("above", "below"), self.wanted, strict=True)
+        claimed = " and ".join(f"{side} {bound:.3g}" for side, bound in bounds if bound and math.isfinite(bound))
+        claimed = f", claimed {claimed}" if claimed else ""
+        number = "" if self.value is None else f"{self.quantity}: {self.value:.3g}{spread}{claimed}"
         return "; ".join(filter(None, (number, self.reason)))
 
     def __str__(self) -> str:
