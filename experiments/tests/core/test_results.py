@@ -137,7 +137,10 @@ def test_failed_seeds_are_counted_and_leave_a_claim_undecided(how):
     difference = results.difference(results.find("ed"))
     assert (difference.interval, difference.reason) == (None, "ED: 3 of 5 seeds; 2 failed")
     verdict = report_on(within, [*good, *lost]).verdicts[0]
-    assert str(verdict) == "not decided: ED minus Baseline, points: 10; ED: 3 of 5 seeds; 2 failed"
+    assert (
+        str(verdict)
+        == "not decided: ED minus Baseline, points: 10, claimed above -50 and below 50; ED: 3 of 5 seeds; 2 failed"
+    )
     table = METHODS.study.tables(results)[0]
     assert [row[table.columns.index("seeds")] for row in table.rows] == ["3", "–", "–", "3 of 5"]
     # A study that does not look at failed runs itself: they are counted for it.

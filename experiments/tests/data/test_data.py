@@ -350,7 +350,7 @@ def test_published_labels_run_no_code(tmp_path):
         load("cifar10n-worst", tmp_path)
 
 
-@pytest.mark.skipif("EFFDEG_DATA" not in os.environ, reason="EFFDEG_DATA names no folder of data sets")
+@pytest.mark.skipif(not os.environ.get("EFFDEG_DATA"), reason="EFFDEG_DATA names no folder of data sets")
 @pytest.mark.parametrize(
     ("name", "fingerprint"),
     [("cifar10", "62dee5fe7d829b6c"), ("mnist", "ce15d6c7e779c9a3"), ("mnist-cifar", "3fe60599936eae5b")],

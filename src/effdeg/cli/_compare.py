@@ -71,7 +71,7 @@ def compare(
     if json:
         print_json(comparison.to_dict())
     print_table(console, f"{comparison.describe()}, simplest first", comparison.rows())
-    console.print(_describe_simplest(comparison))
+    console.print(escape(comparison.conclude()), highlight=False)
     count = measurements[comparison.ranking[0]].settings.examples
     console.print(escape(f"data: {examples.source}, {count} examples ({examples.preprocessing or 'as they are'})"))
     if proxies:
@@ -123,19 +123,3 @@ def _add_labels(data: "LoadedData", proxies: list[str]) -> Any:
     labels = o.read_labels(data.source, f"--proxy {needing[0]}: --data")
     named = isinstance(data.inputs, dict)
     return StackDataset(**data.inputs, labels=labels) if named else StackDataset(data.inputs, labels)
-
-
-def _describe_simplest(comparison: "effdeg.Comparison") -> str:
-    best = f"[bold]{escape(comparison.ranking[0])}[/]"
-    others = {escape(name): difference for name, difference in comparison.above_simplest().items()}
-    same = [name for name, difference in others.items() if difference.identical]
-    near = [name for name, difference in others.items() if difference.negligible and name not in same]
-    unclear = [name for name, each in others.items() if not each.significant and name not in (*same, *near)]
-    said = []
-    if same:
-        said.append(f"{best} has the same value as {', '.join(same)} on every path: they may be the same model.")
-    if near:
-        said.append(f"{best} is as simple as {', '.join(near)}: the difference is negligible, below 0.1% of the value.")
-    if unclear:
-        said.append(f"{best} is not distinguishable from {', '.join(unclear)}; more --paths may distinguish them.")
-    return "\n".join(said) or f"The simplest is {best}, significantly so (paired, simultaneous 95% intervals)."

@@ -196,25 +196,24 @@ class Comparison:
             **({"proxies": proxies} if proxies else {}),
         }
 
+    def conclude(self) -> str:
+        """Say how certain it is which model is the simplest."""
+        best, others = self.ranking[0], self.above_simplest()
+        same = [name for name, each in others.items() if each.identical]
+        near = [name for name, each in others.items() if each.negligible and name not in same]
+        unclear = [name for name, each in others.items() if not each.significant and name not in (*same, *near)]
+        said = []
+        if same:
+            said.append(f"{best} has the same value as {', '.join(same)} on every path: they may be the same model.")
+        if near:
+            said.append(f"{best} is as simple as {', '.join(near)}: the difference is negligible, below 0.1%.")
+        if unclear:
+            said.append(f"{best} is not distinguishable from {', '.join(unclear)}; more paths may distinguish them.")
+        return "\n".join(said) or f"The simplest is {best}, significantly so (paired, simultaneous 95% intervals)."
+
     def __str__(self) -> str:
-        width = max(map(len, self.ranking))
-        lines = [
-            f"{rank}. {name:<{width}}  {value:.4g}  (95% interval {format_interval(*span)})"
-            for rank, (name, value, span, _) in enumerate(self._list_estimates(), start=1)
-        ]
-        for difference in self.differences():
-            if difference.identical:
-                lines.append(f"{difference.simpler} has the same value as {difference.other} on every path")
-                continue
-            verdict = "simpler than" if difference.significant else "not distinguishable from"
-            verdict = "negligibly simpler than" if difference.negligible else verdict
-            lines.append(
-                f"{difference.simpler} is {verdict} {difference.other}: difference {difference.value:.3g} "
-                f"({format_interval(*difference.interval)})"
-            )
-        if self.proxies:
-            lines += align_columns([[row[0], *row[4:]] for row in self.rows()])
-        return "\n".join([*lines, *self.warnings()])
+        title = f"{self.describe()}, simplest first"
+        return "\n".join([title, *align_columns(self.rows()), self.conclude(), *self.warnings()])
 
     def warnings(self) -> list[str]:
         """List notes on the comparison, and each of the measurements once, with the names of its models."""
