@@ -37,7 +37,10 @@ def test_help_and_version(run):
         (["measure", "tests.cli.networks:wide"], "called without arguments and must return the model, but wide needs"),
         (["measure", "tests.cli.networks:Wide"], "but Wide needs width"),
         (["measure", SMALL, "--mean", "a,b"], "--mean 'a,b' is not a list of numbers"),
-        (["measure", SMALL, "--mean", "0,0", "--std", "0.2,0"], "--std 0.2,0.0: images are divided by it"),
+        (
+            ["measure", SMALL, "--mean", "0,0", "--std", "0.2,0"],
+            "--std 0.2,0.0: images are divided by it, so it must be positive",
+        ),
         (["measure", SMALL, "--mean", "0.5"], "--mean and --std belong together"),
         (["compare", SMALL], "a comparison needs at least two models"),
         (["compare", SMALL, SMALL, "--weights", "a.pt"], "2 models and 1 weights"),

@@ -40,7 +40,7 @@ def test_the_layers_of_xlnet_have_positions_first():
     for name, first in (("XLNetModel", True), ("BertModel", False)):
         module = named(name, "transformers")
         module.layer = nn.Linear(6, 6)
-        assert find_layer(module, "layer").positions_first is first
+        assert find_layer(module, "layer").has_positions_first() is first
 
 
 def test_a_plain_function_has_no_framework():
@@ -53,6 +53,6 @@ def test_a_module_of_fabric_goes_by_its_own_layers():
     model = mlp().double()
     wrapped = fabric.Fabric(accelerator="cpu", devices=1).setup(model)
     assert as_module(wrapped) is model
-    assert find_layer(wrapped, "1")[:2] == ("1", model[1])
+    assert find_layer(wrapped, "1") == ("1", model[1], wrapped)
     _, degree = seeded(Penalty(at="1", batchnorm="frozen"), wrapped, X)
     torch.testing.assert_close(degree, seeded(Penalty(at="1"), model, X)[1])

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,13 +20,26 @@ from effdeg._utils.threads import SharedContext, in_this_thread
 Layer = str | nn.Module
 """A layer: its name in the model, as ``model.named_modules()`` gives it, or the module itself."""
 
+_SEQUENCE_LAYERS = (
+    *(nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+    *(nn.TransformerEncoder, nn.TransformerDecoder),
+)
+
 
 class FoundLayer(NamedTuple):
-    """A layer of a model, and its name in messages."""
+    """A layer, its name in messages, and the model that it belongs to."""
 
     name: str
     module: nn.Module
-    positions_first: bool = False  # whether its output is known to have positions first, then examples
+    model: object
+
+    def has_positions_first(self) -> bool:
+        """Return whether the layer, or one of torch's around it, was made with ``batch_first=False``."""
+        base, modules = base_model(self.model), named_layers(self.model)
+        around = [module for name, module in modules.items() if f"{self.name}.".startswith(f"{name}.") and name]
+        sequence_layers = [each for each in (*around, self.module) if isinstance(each, _SEQUENCE_LAYERS)]
+        parts = (part for each in sequence_layers for part in each.modules())
+        return framework_of(base).positions_first(base) or any(not getattr(part, "batch_first", True) for part in parts)
 
 
 def as_module(model: object) -> nn.Module | None:
@@ -95,7 +108,7 @@ def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
         name = next((name for name, module in modules.items() if module is at), None)
         if name is None and modules:
             raise ValueError(f"at={type(at).__name__}(…) is not a layer of this model. Pass one of model.modules().")
-        return FoundLayer(name or type(at).__name__, at, _has_positions_first(model, modules, name, at))
+        return FoundLayer(name or type(at).__name__, at, model)
     if not modules:
         raise ValueError(f"at={at!r} names a layer, but the model is a plain function. Pass the module: at=module.")
     at = at if at in modules else at.removeprefix("module.")
@@ -104,22 +117,7 @@ def find_layer(model: object, at: Layer, setting: str = "at") -> FoundLayer:
         raise ValueError(f"{setting}={at!r} is not a layer of this model. {known}")
     if isinstance(modules[at], torch.jit.ScriptModule):
         raise ValueError(f"at={at!r} is a TorchScript layer, which takes no hooks. Pass the model before torch.jit.")
-    return FoundLayer(at, modules[at], _has_positions_first(model, modules, at, modules[at]))
-
-
-_SEQUENCE_LAYERS = (
-    *(nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
-    *(nn.TransformerEncoder, nn.TransformerDecoder),
-)
-
-
-def _has_positions_first(model: object, modules: Mapping[str, nn.Module], name: str | None, layer: nn.Module) -> bool:
-    """Return whether a layer, or one of torch's around it, was made with ``batch_first=False``."""
-    around = [module for place, module in modules.items() if f"{name}.".startswith(f"{place}.") and place]
-    sequence_layers = [module for module in (*around, layer) if isinstance(module, _SEQUENCE_LAYERS)]
-    parts = (part for module in sequence_layers for part in module.modules())
-    base = base_model(model)
-    return framework_of(base).positions_first(base) or any(not getattr(part, "batch_first", True) for part in parts)
+    return FoundLayer(at, modules[at], model)
 
 
 # For the whole process: a thread that leaves must not let models of another be compiled.
@@ -180,7 +178,7 @@ def _first_tensor(output: Any, layer: FoundLayer, rows: int) -> Tensor:
             "tensor, or a tuple with one first. Choose another layer with at=…"
         )
     # With as many positions as examples, the shape does not tell them apart.
-    if first.dim() == 0 or len(first) != rows or (layer.positions_first and first.shape[1:2] == (rows,)):
+    if first.dim() == 0 or len(first) != rows or (first.shape[1:2] == (rows,) and layer.has_positions_first()):
         raise ValueError(
             f"the layer {name!r} returned shape {tuple(first.shape)} for {rows} examples; a path needs a layer "
             "whose output has the examples first. Choose another layer with at=…"

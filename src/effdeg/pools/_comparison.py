@@ -197,7 +197,7 @@ class Comparison:
         }
 
     def conclude(self) -> str:
-        """Say how certain it is which model is the simplest."""
+        """Describe how certain it is which model is the simplest."""
         best, others = self.ranking[0], self.above_simplest()
         same = [name for name, each in others.items() if each.identical]
         near = [name for name, each in others.items() if each.negligible and name not in same]

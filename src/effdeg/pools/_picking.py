@@ -246,10 +246,10 @@ def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]
     if len(floating) == 1 and floating[0].dim() == 4 and floating[0].shape[1] in (1, 3, 4):
         pixels = changes.shift(max(1, min(floating[0].shape[-2:]) // _SHIFT))
         largest = float(floating[0].abs().max())
-        wide = f" (values reach {largest:g}: are they normalized as in training?)" if largest > _USUAL_PIXEL else ""
+        doubt = f" (values reach {largest:g}: are they normalized as in training?)" if largest > _USUAL_PIXEL else ""
         if floating[0].shape[1] == 1:
-            return pixels, f"images of one channel{wide} are shifted, not mirrored: they may be digits or letters"
-        return changes.compose(changes.mirror, pixels), f"images{wide} are mirrored and shifted"
+            return pixels, f"images of one channel{doubt} are shifted, not mirrored: they may be digits or letters"
+        return changes.compose(changes.mirror, pixels), f"images{doubt} are mirrored and shifted"
     if len(floating) == 1 and floating[0].dim() == 2:
         return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
     if are_tokens(inputs) and (at or find_embeddings(model)) is not None:
@@ -274,7 +274,7 @@ def _advise(inputs: Tree) -> str:
     if len(leaves) > 1 or len(shape) not in (3, 4):
         return ""
     if len(shape) == 3:
-        return " (a single image? Write data[None]; images of one channel need it: data[:, None])"
+        return " (a single image? Write data[None]. Images without channels? Write data[:, None])"
     if shape[-1] in (1, 3, 4):
         return " (channels come second: data.permute(0, 3, 1, 2))"
     return "" if leaves[0].is_floating_point() else " (convert images to floating point: data.float() / 255)"
