@@ -67,10 +67,10 @@ def list_findings() -> list[Finding]:
         order("τ, ViT-Tinys", "ViT-Tiny", "average sharpness, labels"),
         order("τ, fine-tuned DeiT-Tinys", "DeiT-Tiny, fine-tuned", "decision regions"),
         order("τ, MLPs", "MLP", "confidence"),
-        compare("ViT-Tiny, 300 epochs", "cifar10-contest", "cifar10-contest", 1, "against", "Mixup"),
+        compare("ViT-Tiny, 300 epochs", "cifar10-contest", "cifar10-contest", 1, "against", "Mixup", "CutMix"),
         compare(
             *("ViT-Tiny, in the time of 300 plain epochs", "cifar10-contest", "cifar10-contest", 1, "against"),
-            "Mixup",
+            *("Mixup", "CutMix"),
             ed="ED, 166 epochs",
         ),
         compare(

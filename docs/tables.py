@@ -140,6 +140,23 @@ def tabulate_accuracies() -> str:
     return write_table(["test accuracy on CIFAR-10, %", *names], rows)
 
 
+def tabulate_variants() -> str:
+    """Tabulate variants of ED after 100 epochs, each by its table of the paper."""
+    rows = {
+        "Baseline": ("random-pixels", "Baseline"),
+        "ED": ("random-pixels", "ED"),
+        "Table 5: between images of noise": ("random-pixels", "ED (random pixels)"),
+        "Table 6: Legendre polynomials": ("basis", "Legendre"),
+        "Table 8: Chebyshev nodes": ("sampling", "4 nodes, degree 3: Chebyshev"),
+    }
+    heads = ("paper, %", "here, %", "ED")
+    columns = [
+        {title: read_cell(f"cifar10-{name}@epochs=100", 1, row, head) for title, (name, row) in rows.items()}
+        for head in heads
+    ]
+    return write_table(["100 epochs", *heads], [[title, *(column[title] for column in columns)] for title in rows])
+
+
 @cache
 def rank_pool(title: str) -> Mapping[str, Any]:
     """Return the scores of measures among the models of a pool that fit, within recipes with mixup and without."""
@@ -353,7 +370,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-methods": partial(cut, "cifar10-methods@epochs=300", 1, "paper, %", "here, %", "against Baseline", "ED"),
     "cifar10-methods-36": partial(cut, "cifar10-methods", 1, "here, %", "ED"),
     "cifar10-contest": partial(cut, "cifar10-contest", 1, "paper, %", "here, %", "against Baseline", "ED"),
-    "cifar10-random-pixels": partial(cut, "cifar10-random-pixels@epochs=100", 1, "paper, %", "here, %", "ED"),
+    "cifar10-variants": tabulate_variants,
     "cifar10-contest-probabilities": partial(cut, "cifar10-contest", 3, "NLL", "ECE"),
     "cifar10-relatives": lambda: merge({
         "accuracy, %": ("cifar10-relatives", 2, "here, %"),
@@ -421,11 +438,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "language-gemma": partial(
         merge,
         {
-            "learning rate, λ": ("language-webnlg@model=gemma-3-270m", 1, "values"),
-            "loss": ("language-webnlg@model=gemma-3-270m", 1, "loss"),
-            "unseen: loss": ("language-webnlg@model=gemma-3-270m", 1, "unseen: loss"),
+            column: ("language-webnlg@model=gemma-3-270m,lr=3e-05", 1, column)
+            for column in ("loss", "BLEU", "unseen: loss", "unseen: BLEU")
         },
-        rows=("Plain, half the steps", "ED"),
+        rows=("Plain, half the steps", "R-Drop", "ED"),
     ),
     "language-lora": partial(cut, "language-webnlg-lora", 1, "loss", "unseen: loss"),
     "language-scan": partial(
