@@ -517,7 +517,7 @@ class CompletionStudy(Study):
         methods, table = results.methods, MethodTable(results)
         table.add("values", map(list_values, methods))
         # Tuning compares probabilities of tokens, exp(−loss).
-        tuned = (each.choice for each in methods)
+        tuned = (each.choice if each.choice and each.choice.changes == each.values_used else None for each in methods)
         table.add("tuning: loss", (f"{-math.log(choice.score):.3f}" if choice else NOTHING for choice in tuned))
         for title, name in (("", "test"),) if _is_scan(results) else (("", "test"), ("unseen: ", "unseen")):
             right = ("exact, %", "test_exact", 100) if _is_scan(results) else (f"{title}BLEU", f"{name}_bleu", 1)
