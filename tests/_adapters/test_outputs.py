@@ -242,6 +242,8 @@ def test_independent_probabilities_are_not_those_of_classes(kind):
     with pytest.raises(ValueError, match="Let it return logits of classes"):
         effdeg.proxies.confidence(lambda x: kind(logits=x), X)
     effdeg.measure(lambda x: torch.distributions.OneHotCategorical(logits=x), X, **FAST)
+    with pytest.raises(TypeError, match=r"returned a Categorical at \[0\]. Say what is fitted"):  # no value
+        effdeg.measure(lambda x: (torch.distributions.Categorical(logits=x), x), X, output="identity", **FAST)
 
 
 def combine(first, second):

@@ -1,6 +1,5 @@
-"""Token ids without ``at=``: which layer embeds them, in which models, and that trainers put the paths there."""
+"""Token ids without ``at=``: which layer embeds them, in which models, and that paths lie there."""
 
-import logging
 import re
 
 import pytest
@@ -78,7 +77,8 @@ def test_at_the_place_that_is_found_all_of_an_example_is_embedded(name, changes,
     found = find_embeddings(model)
     # Transformers 4 has T5's embedding once, under its first name.
     assert found == place or (name.startswith("T5") and find_layer(model, found).module is model.get_input_embeddings())
-    traced = effdeg.trace(model, inputs, at=found, paths=10, nodes=2, sampling="uniform")
+    traced = effdeg.trace(model, inputs, paths=10, nodes=2, sampling="uniform")
+    assert traced.settings.at == found
     values = traced.values("identity")
     with torch.no_grad():
         returned = model(**inputs)
@@ -175,20 +175,19 @@ def first_degree(model, batch, penalty, folder, **options):
     return trainer._degree
 
 
-def test_the_choice_is_logged_once_and_a_layer_that_is_named_stays(tmp_path, caplog):
-    _calls._log_once.cache_clear()
+def test_a_layer_that_is_named_comes_before_the_embeddings(tmp_path):
     batch, model = sentences(labels=LABELS), bert()
-    with caplog.at_level(logging.INFO, logger="effdeg"):
-        named = first_degree(model, batch, seeded(at="bert.encoder.layer.0"), tmp_path)
-        assert caplog.messages == []
-        chosen = [first_degree(model, batch, seeded(), tmp_path) for _ in range(2)]
-    assert caplog.messages == [
-        "the penalty's paths lie at the embeddings of BertForSequenceClassification, at='bert.embeddings'."
+    for at in (None, "bert.encoder.layer.0"):
+        degree = seeded(at=at or "bert.embeddings")(model, batch)[1]
+        assert torch.equal(first_degree(model, batch, seeded(at=at), tmp_path), degree)
+        assert torch.equal(seeded(at=at)(model, batch)[1], degree)
+    inputs = sentences()
+    values = [
+        effdeg.measure(model, inputs, at=at, paths=4).value for at in (None, "bert.embeddings", "bert.encoder.layer.0")
     ]
-    assert torch.equal(*chosen)
-    assert torch.equal(chosen[0], first_degree(model, batch, seeded(at="bert.embeddings"), tmp_path))
-    torch.testing.assert_close(named, seeded(at="bert.encoder.layer.0")(model, batch)[1])
-    assert not torch.allclose(named, chosen[0], rtol=1e-3)
+    assert values[0] == values[1] != values[2]
+    norms = [effdeg.proxies.jacobian_norm(model, inputs, at=at).value for at in (None, "bert.embeddings")]
+    assert norms[0] == norms[1]
 
 
 def test_embeddings_that_are_given_are_joined_themselves(tmp_path):

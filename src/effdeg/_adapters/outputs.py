@@ -262,6 +262,10 @@ def _pick(returned: Any, output: Output, points: tuple[int, ...], whose: str = "
     if isinstance(logits, Tensor):
         return Picked(logits, "logits", returned)
     named = named_tensors(returned)
+    for name, leaf in named_leaves(returned):
+        if isinstance(leaf, Distribution):  # a critic's value next to it would be taken instead
+            advice = "Let it return logits" if whose == "network" else "Say what is fitted: output=lambda returned: …"
+            raise TypeError(f"the {whose} returned a {type(leaf).__name__}{name and f' at {name}'}. {advice}.")
     if not named:
         advice = _advise_on_arrays(returned) or " Say where the values are: output=…, a function of what it returns."
         raise TypeError(f"the {whose} returned {type(returned).__name__}, in which there is no tensor.{advice}")

@@ -9,9 +9,16 @@ from torch import Tensor, nn
 
 from effdeg._adapters.examples import count_examples, describe_shapes
 from effdeg._adapters.inference import ModelRunner
-from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_layer, replace_output
-from effdeg._adapters.paths import check_interpolable, check_masks, floating_inputs, interpolate, join_masks
-from effdeg._utils.tree import Tree, map_tensors, take, tensors
+from effdeg._adapters.layers import (
+    FoundLayer,
+    Layer,
+    advice_for_integers,
+    find_embeddings,
+    find_layer,
+    replace_output,
+)
+from effdeg._adapters.paths import check_interpolable, check_masks, floating_inputs, interpolate, is_mask, join_masks
+from effdeg._utils.tree import Tree, map_tensors, named_tensors, take, tensors
 
 KEYWORDS = (
     "A dict holds the model's keywords. To pass one of its entries alone, write inputs[…]. If the model's argument is "
@@ -21,6 +28,17 @@ KEYWORDS = (
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
+
+
+def are_tokens(examples: Tree) -> bool:
+    """Return whether examples are rows of integers: next to images, paths between texts alone would not be meant."""
+    leaves = [leaf for name, leaf in named_tensors(examples) if not is_mask(name, leaf)]
+    return bool(leaves) and all(not leaf.is_floating_point() and leaf.dim() == 2 for leaf in leaves)
+
+
+def default_layer(model: object, examples: Tree) -> str | None:
+    """Return the layer at which paths lie if none is named: for token ids the embeddings, where they are known."""
+    return find_embeddings(model) if are_tokens(examples) else None
 
 
 class Space:

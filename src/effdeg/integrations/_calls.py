@@ -1,22 +1,15 @@
 """Add the points of paths to the calls of a model inside a framework's training loop."""
 
-import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.frameworks import class_of
-from effdeg._adapters.layers import base_model, find_embeddings
-from effdeg._adapters.paths import is_mask
 from effdeg._utils.checks import check_number
-from effdeg._utils.tree import Tree, named_tensors, tensors
-from effdeg.train._batch import TrainingBatch
+from effdeg._utils.tree import Tree, tensors
 from effdeg.train._penalty import Penalty
 from effdeg.train._schedules import Schedule
 
@@ -71,9 +64,8 @@ def join_calls(
     """Let calls of the model run the points too; they return what they always do, and the list collects the degrees.
 
     ``forward`` is replaced on this one object, below its hooks: wrappers such as DDP, FSDP and mixed precision work.
-    Calls without gradients are left as they are. Where the penalty names no layer and the batch is token ids, paths lie
-    at the model's embeddings. Unlabeled examples and a teacher are as in a call of the penalty. ``batch`` is what the
-    labels are of: the model must get its examples in the same order.
+    Calls without gradients are left as they are. Unlabeled examples and a teacher are as in a call of the penalty.
+    ``batch`` is what the labels are of: the model must get its examples in the same order.
 
     Raises:
         ValueError: If labels are to be anchored and a batch has none.
@@ -91,10 +83,7 @@ def join_calls(
             return run(*arguments, **keywords)
         if penalty.settings.anchor == "labels":
             _check_order(batch, (arguments, keywords), lambda leaf: penalty._may_look(leaf, model))
-        at = _choose_layer(penalty, model, arguments, keywords)
-        outputs, degree = penalty.joined(
-            run, model, arguments, keywords, labels, at=at, unlabeled=unlabeled, teacher=teacher
-        )
+        outputs, degree = penalty.joined(run, model, arguments, keywords, labels, unlabeled=unlabeled, teacher=teacher)
         degrees.append(degree)
         return outputs
 
@@ -134,28 +123,6 @@ def _is_permuted(own: Tensor, other: Tensor) -> bool:
     rows, moved = own.flatten(1), other.flatten(1)
     moved = moved[(rows != moved).any(1)][:_COMPARED]
     return len(moved) > 0 and all(bool((rows == row).all(1).any()) for row in moved)
-
-
-def _choose_layer(
-    penalty: Penalty, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> str | None:
-    """Return the embeddings of a model for a batch of token ids, if the penalty names no layer; else None."""
-    if penalty.settings.at is not None:
-        return None
-    examples = named_tensors(TrainingBatch.of_call(name_arguments(arguments, model), keywords, None).examples)
-    # Next to images, paths between sentences alone would not be what was meant.
-    if any(leaf.is_floating_point() for _, leaf in examples) or all(is_mask(*each) for each in examples):
-        return None
-    layer = find_embeddings(model)
-    if layer is not None:
-        name = class_of(base_model(model)).__name__
-        _log_once(f"the penalty's paths lie at the embeddings of {name}, at={layer!r}.")
-    return layer
-
-
-@cache
-def _log_once(message: str) -> None:
-    logging.getLogger(__name__).info(message)
 
 
 def get_only(degrees: list[Tensor], what: str) -> Tensor:

@@ -43,12 +43,12 @@ from effdeg._adapters.inference import (
     seed_everything,
     sum_weights,
 )
-from effdeg._adapters.layers import as_module, find_embeddings, find_language_model, find_new_norms
+from effdeg._adapters.layers import as_module, find_language_model, find_new_norms
 from effdeg._adapters.partners import Partners, find_dependent_row, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK, FIXED, check_integer_masks, draw_nodes, draw_pairs
 from effdeg._adapters.prompts import align, check_padding, holds_ids, note_ends, note_padding, run_prompts
 from effdeg._adapters.settings import PathSettings
-from effdeg._adapters.spaces import Paths, Space, run_examples
+from effdeg._adapters.spaces import Paths, Space, default_layer, run_examples
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches, send
 from effdeg._utils.distributed import broadcast_from_first, check_same_on_ranks, rank_and_size, union_over_ranks
@@ -246,6 +246,8 @@ class PathRunner:
             ends = concatenate([ends, partners])
         if self.drawn.recorded:
             self._hashes[block.start] = hash_examples(ends)
+        if self._space.name is None:
+            self._space = Space(self._runner, default_layer(self._runner.model, ends))
         if block.start == 0:
             self._warn_of_collate(drawn)
             self._add_note(item.note)
@@ -267,8 +269,6 @@ class PathRunner:
             if block.start == 0:
                 self._add_note(note_ends(ends, self._language.ends))
                 check_padding(partial(run_examples, self._runner), ends)
-            if self._space.name is None and (at := find_embeddings(self._runner.model)) is not None:
-                self._space = Space(self._runner, at)
         return take(ends, slice(len(first))), take(ends, slice(len(first), None))
 
     def _draw_examples(self, drawn: list[int], block: slice) -> Tree:

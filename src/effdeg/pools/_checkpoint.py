@@ -25,6 +25,7 @@ from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.partners import Partners, check_changes, name_partners
 from effdeg._adapters.paths import check_interpolable
 from effdeg._adapters.settings import FitSettings, PathSettings
+from effdeg._adapters.spaces import default_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.progress import Update, ignore
@@ -127,7 +128,7 @@ class CheckpointMeasurer:
         paths = replace(self.settings.paths, paths=1)
         settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
         train = None if self.train is None else self.train.first(_TRIED)
-        if paths.at is None:  # before the model fails on integers
+        if paths.at is None and default_layer(self.model, self.data.two.inputs) is None:  # before the model fails
             check_interpolable(self.data.two.inputs, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():

@@ -96,7 +96,7 @@ def measure_pool(
         nodes: The number of points on each path.
         degree: The highest degree of the fitted polynomials.
         sampling: ``"cosine"``, ``"chebyshev"`` or ``"uniform"`` nodes.
-        at: The name of a layer at whose output the paths lie, instead of the inputs; for token ids.
+        at: The name of a layer at whose output the paths lie, as in :func:`effdeg.measure`.
         seed: Determines the paths, and the examples for proxies.
         partners: A function of a batch, such as :func:`effdeg.changes.mirror`, or several: paths then join each example
             with its changed copy, as in :func:`effdeg.measure`. The table records the names of the functions.

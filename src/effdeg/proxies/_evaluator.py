@@ -20,6 +20,7 @@ from effdeg._adapters.layers import Layer, advice_for_integers, as_module, eager
 from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.paths import check_interpolable
 from effdeg._adapters.settings import FitSettings, PathSettings
+from effdeg._adapters.spaces import default_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.statistics import format_estimate
@@ -67,8 +68,8 @@ class RunOptions(TypedDict, total=False):
             large, and rounding counts as regions and as complexity. A warning says so unless ``dtype`` is given.
             Sharpness is a small difference of losses: use float64. Inputs are converted, and losses are computed in
             float32 or better.
-        at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives: for models
-            of token ids.
+        at: A layer (a name or a module) whose output takes the role of the inputs for paths and derivatives; of
+            token ids by default the embeddings, as in :func:`effdeg.measure`.
         paths: Number of paths, each between two examples.
         partners: What each example is joined with instead of another one, as in :func:`effdeg.measure`.
         nodes: Points on each path.
@@ -141,7 +142,8 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.loss: Loss | None = self.given["loss"]
-        self.seed, self.at, self.weights = self.paths.seed, self.paths.at, self.runner.weights()
+        self.seed, self.weights = self.paths.seed, self.runner.weights()
+        self.at = default_layer(self.runner.model, self.inputs) if self.paths.at is None else self.paths.at
         self.count = 0 if self.inputs is None else count_examples(self.inputs, f"data ({type(self.inputs).__name__})")
         self.whole = slice(0, self.count)
 

@@ -17,6 +17,7 @@ from effdeg._adapters.layers import Layer, as_module, find_embeddings
 from effdeg._adapters.outputs import Output, pick_tensor, shaped_values
 from effdeg._adapters.partners import Change, name_partners
 from effdeg._adapters.paths import Sampling
+from effdeg._adapters.spaces import default_layer
 from effdeg._utils.device import is_readable, is_traced
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.tree import Tree, tensors
@@ -82,8 +83,8 @@ class Penalty(nn.Module):
         top: The number of tokens whose probabilities are fitted at each position of a causal language model: the labels
             and the most likely ones; all others are one more output. The degree, their mean, falls as ``top`` grows.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
-        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs; for token ids.
-            For the token ids of a causal language model of transformers it is the embeddings by default.
+        at: Put the paths at the output of this layer (a name or a module) instead of at the inputs. Of token ids it is
+            by default the layer that embeds them, in models with ``get_input_embeddings()``.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
             statistics, including the running ones. ``"frozen"``: they see only the batch, and the points are normalized
             with its statistics; this costs one more pass over the activations of each such layer.
@@ -261,12 +262,10 @@ class Penalty(nn.Module):
         keywords: dict[str, Any],
         y: Tensor | None = None,
         *,
-        at: Layer | None = None,
         unlabeled: Tree = None,
         teacher: Callable[..., Any] | None = None,
     ) -> tuple[Any, Tensor]:
-        """Do what a call does, with ``run`` to run the model, and paths ``at`` a layer if the settings name none."""
-        at = at if self.settings.at is None else self.settings.at
+        """Do what a call does, with ``run`` to run the model."""
         check_has_values(model)
         named = name_arguments(arguments, model)
         batch = TrainingBatch.of_call(named, keywords, y)
@@ -274,11 +273,14 @@ class Penalty(nn.Module):
         anchored = self.settings.anchor == "labels"
         batch.check_model_labels(model, anchored=anchored, is_language=language is not None)
         if language is not None:
-            at, keywords = find_embeddings(model) if at is None else at, {**language.options, **keywords}
+            keywords = {**language.options, **keywords}
             batch = TrainingBatch.of_call(named, keywords, y)
         if unlabeled is not None:
             more, keywords_of_more = as_arguments(unlabeled)
             batch = batch.append((name_arguments(more, model), keywords_of_more))
+        at = self.settings.at
+        if at is None:
+            at = default_layer(model, batch.examples) if language is None else find_embeddings(model)
         look = self._check(batch, model, at)
         new = not is_traced() and model not in self._checked_models
         sequences = None if language is None else Sequences.of(batch, look=new)
