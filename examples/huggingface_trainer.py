@@ -60,7 +60,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     tokens = {"input_ids": held_out.words, "attention_mask": held_out.mask}
     trainer.add_callback(
-        MeasureCallback(trainer, tokens, every_n_epochs=3, at="bert.embeddings", paths=32, nodes=30, degree=10)
+        MeasureCallback(trainer, tokens, every_n_epochs=3, paths=32, nodes=30, degree=10)
     )
     trainer.train()
 
