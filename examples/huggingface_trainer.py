@@ -59,9 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
         weight=0.5,
     )
     tokens = {"input_ids": held_out.words, "attention_mask": held_out.mask}
-    trainer.add_callback(
-        MeasureCallback(trainer, tokens, every_n_epochs=3, paths=32, nodes=30, degree=10)
-    )
+    trainer.add_callback(MeasureCallback(trainer, tokens, every_n_epochs=3, paths=32, nodes=30, degree=10))
     trainer.train()
 
 with torch.no_grad():

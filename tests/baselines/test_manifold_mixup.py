@@ -54,7 +54,7 @@ def test_bert_by_hand():
     """Token types, which are 0 and 1 as masks are, keep their meaning for the embeddings."""
     model, inputs = tiny_bert().eval(), sentences()
     share, partners = drawn(10)
-    outputs, _ = embedding_mixup(model, inputs, LABELS, at="bert.embeddings", classes=3)
+    outputs, _ = embedding_mixup(model, inputs, LABELS, classes=3)
     embedded = model.bert.embeddings(inputs["input_ids"], token_type_ids=inputs["token_type_ids"])
     mixed = share * embedded + (1 - share) * embedded[partners]
     handle = model.bert.embeddings.register_forward_hook(lambda *_: mixed)

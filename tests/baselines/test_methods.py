@@ -243,7 +243,6 @@ def test_a_method_can_be_read_and_copied(name):
         ("sam", {"weight": 3.0}, TypeError, "weight=3.0 is the weight of a penalty, but method 'sam' has none"),
         ("ed", {"weight": -1.0}, ValueError, "weight=-1.0 must be zero or positive"),
         ("ed", {"weight": torch.tensor(7.0)}, TypeError, r"must be a number.* to Method.loss"),
-        ("embedding-mixup", {"classes": 4}, TypeError, "needs the layer to mix at"),
         ("embedding-mixup", {"at": 3}, TypeError, "at=3 must be the name of a layer or a module"),
         ("embedding_mixup", {}, ValueError, "Did you mean 'embedding-mixup'"),
         (None, {}, TypeError, "by its name, such as 'mixup.ed', but None was given"),

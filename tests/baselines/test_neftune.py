@@ -72,7 +72,7 @@ def test_gradients_reach_the_embeddings_and_nothing_is_left_behind():
 
 
 def test_a_model_without_embeddings_needs_a_layer_and_a_mask_must_fit():
-    with pytest.raises(TypeError, match="NEFTune does not find the embeddings"):
+    with pytest.raises(TypeError, match="embeddings of this model are not known"):
         NEFTune()(mlp(), torch.randn(3, 6))
     batch = sequences()
     with pytest.raises(ValueError, match="examples × tokens"):

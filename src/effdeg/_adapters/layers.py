@@ -208,6 +208,14 @@ def find_embeddings(model: object) -> str | None:
     return None if reads_twice else _find_words(model)
 
 
+def find_layer_or_embeddings(model: object, at: Layer | None) -> FoundLayer:
+    """Return the layer that was named, or else the one that embeds token ids."""
+    at = find_embeddings(model) if at is None else at
+    if at is None:
+        raise TypeError(f"the embeddings of this model are not known. {advice_for_integers(model)}")
+    return find_layer(model, at)
+
+
 def _find_words(model: object) -> str | None:
     """Return what :func:`find_embeddings` does, whether or not the model reads tokens at a second place as well."""
     try:

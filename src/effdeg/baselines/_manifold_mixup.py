@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from effdeg._adapters.arguments import name_arguments
 from effdeg._adapters.examples import as_arguments, examples_only, is_plain_tuple
-from effdeg._adapters.layers import FoundLayer, Layer, as_module, check_layer, find_layer, replace_output
+from effdeg._adapters.layers import (
+    FoundLayer,
+    Layer,
+    as_module,
+    check_layer,
+    find_layer,
+    find_layer_or_embeddings,
+    replace_output,
+)
 from effdeg._adapters.paths import innermost_key, is_mask
 from effdeg._utils.tree import Tree, named_tensors, tensors
 from effdeg.baselines._jacobian import use_buffer_copies
@@ -23,7 +31,7 @@ def embedding_mixup(
     x: Tree,
     y: Tensor,
     *,
-    at: Layer,
+    at: Layer | None = None,
     alpha: float = 1.0,
     classes: int | None = None,
     generator: torch.Generator | None = None,
@@ -38,7 +46,8 @@ def embedding_mixup(
     decoder's own inputs) comes from the first example. Under ``torch.compile`` the graph breaks here and a compiled
     model runs uncompiled.
 
-    The layer ``at``, a name or a module, runs once and returns a floating-point tensor with the examples first, or a
+    The layer ``at``, a name or a module, is by default the one that embeds token ids, in models with
+    ``get_input_embeddings()``. It runs once and returns a floating-point tensor with the examples first, or a
     tuple that begins with one. The model is called as usual, with ``x``: a tensor, a tuple (passed as arguments) or a
     mapping (passed as keywords). The other arguments are those of :func:`mixup`.
 
@@ -63,7 +72,7 @@ def embedding_mixup(
     """
     batch = check_batch(x, y, alpha=alpha, classes=classes, generator=generator)
     draw = partial(Mixing.draw, batch, alpha, generator=generator)
-    outputs, mixing, dtype = _run_twice(model, find_layer(model, at), as_arguments(x), batch, draw)
+    outputs, mixing, dtype = _run_twice(model, find_layer_or_embeddings(model, at), as_arguments(x), batch, draw)
     return outputs, mixing.mix(soft_labels(y, classes, dtype))
 
 

@@ -198,7 +198,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
 
     Raises:
         TypeError: If a setting is unknown or of the wrong type, a weight is given without a penalty, or
-            ``embedding-mixup`` or ``manifold-mixup`` lacks ``at``.
+            ``manifold-mixup`` lacks ``at``.
         ValueError: If the name is not known, two parts act in the same place, or a setting is out of range.
     """
     if not isinstance(name, str):
@@ -216,9 +216,7 @@ def method(name: str, *, weight: float | None = None, **settings: Any) -> Method
             raise TypeError(f"weight={weight!r} is the weight of a penalty, but method {name!r} has none.")
         varying = "is given to Method.loss at every step: weight=ramp(step), with ramp = effdeg.SineRamp(…)"
         check_weight(weight, varying=varying)
-    if "embedding-mixup" in parts:
-        if settings.get("at") is None:
-            raise TypeError("method 'embedding-mixup' needs the layer to mix at, such as at='bert.embeddings'.")
+    if "embedding-mixup" in parts and settings.get("at") is not None:
         check_layer(settings["at"])
     if "manifold-mixup" in parts:
         check_layers(settings.get("at"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from effdeg._adapters.arguments import name_arguments
-from effdeg._adapters.layers import FoundLayer, Layer, advice_for_integers, find_embeddings, find_layer, replace_output
+from effdeg._adapters.layers import FoundLayer, Layer, find_layer_or_embeddings, replace_output
 from effdeg._utils.checks import check_number
 from effdeg.baselines._shared import Call, Regularizer, draw
 
@@ -59,11 +59,8 @@ class NEFTune(Regularizer):
 
     def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor | None]:
         arguments, keywords = call
-        at = find_embeddings(model) if self.at is None else self.at
-        if at is None:
-            raise TypeError(f"NEFTune does not find the embeddings of this model. {advice_for_integers(model)}")
         mask = {**name_arguments(arguments, model), **keywords}.get("attention_mask")
-        layer = find_layer(model, at)
+        layer = find_layer_or_embeddings(model, self.at)
 
         def move(hidden: Tensor) -> Tensor:
             return self._move(hidden, mask, layer)
