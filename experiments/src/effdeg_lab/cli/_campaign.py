@@ -75,7 +75,6 @@ def campaign(
 
 
 def _count(plan: "Plan", folder: "RunFolder") -> Counter[str]:
-    """Count the runs of a sweep by their state."""
     with warnings.catch_warnings(action="ignore"):  # runs at equal time can be planned only after the others
         return Counter(state for *_, state in list_planned(plan, folder))
 

@@ -20,7 +20,6 @@ def print_rich(what: RenderableType) -> None:
 
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table that folds long cells."""
     table = Table(*(Column(name, overflow="fold") for name in head), box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*row)
@@ -51,7 +50,6 @@ def print_parts(parts: "Iterable[str | tables.Table]") -> None:
 
 
 def format_settings(values: Mapping[str, Any]) -> str:
-    """Return settings as one would type them."""
     return " ".join(f"{key}={format_setting(value)}" for key, value in values.items())
 
 

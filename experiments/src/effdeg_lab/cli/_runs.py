@@ -95,7 +95,6 @@ def get_state(run: "Run") -> str:
 
 
 def describe_run(run: "Run") -> dict[str, Any]:
-    """Return what is known about a run, for JSON."""
     known = {key: value for key, value in asdict(run).items() if key != "metrics"}  # a brief look does not read them
     state, progress = get_state(run), get_progress(run)
     if state == "running" and progress is not None:

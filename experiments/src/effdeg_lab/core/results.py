@@ -196,7 +196,6 @@ class MethodRuns:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The machines that the method was run on."""
         return tuple(dict.fromkeys(run.machine for run in self.runs))
 
     def describe_failed(self, key: str | None = None) -> str:
@@ -269,7 +268,6 @@ class Results:
 
     @property
     def runs(self) -> list[Run]:
-        """The runs of all methods."""
         return [run for each in self.methods for run in each.runs]
 
     @property
@@ -289,12 +287,10 @@ class Results:
 
     @property
     def seeds(self) -> list[int]:
-        """All seeds that were run."""
         return sorted({run.seed for run in self.runs})
 
     @property
     def machines(self) -> list[str]:
-        """All machines that were used."""
         return list(dict.fromkeys(run.machine for run in self.runs))
 
     @property
@@ -347,7 +343,6 @@ class Results:
         ]
 
     def find(self, name: str) -> MethodRuns:
-        """Find a method by its name."""
         self.recipe.method(name)  # raises with suggestions if there is none
         return next(each for each in self.methods if each.method.name == name)
 

@@ -14,7 +14,6 @@ class Draws:
         self._draw = random.Random(seed).random
 
     def uniform(self, low: float, high: float) -> float:
-        """Draw a number between two others."""
         return _round(low + (high - low) * self._draw())
 
     def log_uniform(self, low: float, high: float) -> float:
@@ -24,7 +23,6 @@ class Draws:
         return _round(math.exp(math.log(low) + math.log(high / low) * self._draw()))
 
     def choice(self, *values: Any) -> Any:
-        """Draw one of some values."""
         return values[int(self._draw() * len(values))]
 
     def zero_or_uniform(self, low: float, high: float) -> float:

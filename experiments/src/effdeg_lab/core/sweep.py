@@ -275,7 +275,6 @@ def _describe(recipe: Recipe, ended: Ended) -> str:
 
 
 def _unique(planned: Iterable[Planned]) -> list[Planned]:
-    """Keep only the first of runs with equal settings."""
     unique: dict[str, Planned] = {}
     for each in planned:
         unique.setdefault(each.settings.hash, each)

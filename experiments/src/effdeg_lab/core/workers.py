@@ -42,8 +42,6 @@ _ENDINGS = {FinishedError: "finished elsewhere", BusyError: "busy", StoppedError
 
 
 class Planned(NamedTuple):
-    """A run to be carried out."""
-
     method: str
     settings: Settings
     purpose: Literal["tuning", "final", "equal time"]
@@ -112,7 +110,6 @@ class Workplace:
     device: str
 
     def open(self, planned: Planned) -> tuple[Recipe, Job]:
-        """Return the recipe and a new job."""
         recipe, method = find_recipe(self.recipe), planned.method
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
         return recipe, Job(planned.settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)

@@ -102,7 +102,6 @@ def _read_pickle(file: Path) -> Arrays:
 
 
 def _read_human_labels(file: Path) -> dict[str, Tensor]:
-    """Read the label sets of CIFAR-10N by their published keys."""
     keys = {"clean": "clean_label"} | {name.removeprefix("cifar10n-"): key for name, key in CIFAR10N.items()}
     with explain_errors(file, "the labels of CIFAR-10N"):
         if file.suffix == ".npz":

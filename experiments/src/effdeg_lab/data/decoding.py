@@ -47,8 +47,6 @@ def decode(image: Image.Image, size: int, choose: Callable[[int, int], Box]) -> 
 
 
 class Chunk(NamedTuple):
-    """Images of one size, N × 3 × size × size bytes, and their labels."""
-
     images: Tensor
     labels: Tensor
 

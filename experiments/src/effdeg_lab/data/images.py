@@ -49,15 +49,12 @@ class StoredImages:
         return replace(self, names=self.names[chosen], labels=self.labels[chosen], places=places)
 
     def list_names(self) -> list[str]:
-        """Return the names as text."""
         return [os.fsdecode(name) for name in self.names]
 
     def relabel(self, labels: Sequence[int]) -> "StoredImages":
-        """Return the images with other labels."""
         return replace(self, labels=np.array(labels, dtype=np.int64))
 
     def read(self, index: int) -> bytes:
-        """Return the bytes of an image."""
         if self.places is None:
             return self._locate(index).read_bytes()
         start, size = map(int, self.places[index, :2])
@@ -193,7 +190,6 @@ class Crop:
             raise ValueError(f"size={self.size}, short={self.short}: expected 1 <= size <= short.")
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """Turn a Pillow image into bytes, channels first."""
         image = image.convert("RGB")
         if self.border:
             image = image.crop((self.border, self.border, image.width - self.border, image.height - self.border))
@@ -221,7 +217,6 @@ class Images(Dataset[Tensor]):
             return self.crop(image)
 
     def take(self, places: Sequence[int] | np.ndarray) -> "Images":
-        """Return some of the images."""
         return Images(self.stored[np.asarray(places)], self.crop, self.name)
 
     def keep(self) -> "Images":

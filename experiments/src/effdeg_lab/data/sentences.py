@@ -14,8 +14,6 @@ from effdeg_lab.data.sources import HUB, explain_missing, require_folder
 
 @dataclass(frozen=True)
 class Sentences:
-    """Texts and their classes."""
-
     first: tuple[str, ...]
     second: tuple[str, ...] | None  # of pairs of sentences
     labels: tuple[int, ...]
@@ -35,8 +33,6 @@ class TextTask:
 
 
 class _Layout(NamedTuple):
-    """The layout of a task's files."""
-
     folder: str
     metric: str
     columns: tuple[str, ...]  # in GLUE's TSV files: the texts, then the label

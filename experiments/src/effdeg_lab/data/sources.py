@@ -15,8 +15,6 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard
 
 
 class Size(NamedTuple):
-    """The size of a published data set."""
-
     train: int  # examples
     test: int
     shape: tuple[int, ...]  # of an example
@@ -28,8 +26,6 @@ class Size(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """A published data set."""
-
     # Checks that its files are in the data folder. Images of many sizes are decoded to this many pixels a side.
     find: Callable[[Path, int | None], Callable[[], Any]]
     source: str  # where it is published

@@ -108,7 +108,6 @@ def _apply_each(images: Tensor) -> Tensor:
 
 
 def invert(images: Tensor) -> Tensor:
-    """Turn black into white."""
     return 255 - images
 
 
@@ -207,12 +206,10 @@ def shear_y(images: Tensor) -> Tensor:
 
 
 def translate_x(images: Tensor) -> Tensor:
-    """Shift sideways."""
     return _transform_by(images, (0, 2), round(_TRANSLATED * images.shape[3]) * _draw_signs(images))
 
 
 def translate_y(images: Tensor) -> Tensor:
-    """Shift up or down."""
     return _transform_by(images, (1, 2), round(_TRANSLATED * images.shape[2]) * _draw_signs(images))
 
 

@@ -33,7 +33,6 @@ from effdeg_lab.models.pretrained import find_pretrained
 
 
 def train(settings: Training, job: Job) -> None:
-    """Carry out a run, or continue it."""
     # What cannot be is reported before any data are read.
     settings.check_share(share_batch(settings.batch))
     make_regularizer(settings)
@@ -131,7 +130,6 @@ def finish(loop: Loop, task: Task, examples: DeviceExamples, job: Job, summary: 
 
 
 def make_task(settings: Training, examples: DeviceExamples, model: nn.Module) -> Task:
-    """Describe the training of a classifier for the loop."""
     check_suspect(settings, known=examples.truth is not None)
     memory = None if examples.truth is None else WrongLabels(examples, settings)
     teacher = None if settings.teacher is None else Teacher(model, settings.teacher)
@@ -244,7 +242,6 @@ class Schedules:
         self._ramp = SineRamp(weight, steps=round(settings.ramp * (steps - self._start)))
 
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step."""
         highest, decay = self._settings.lr, self._settings.decay
         if step < self._warm_up:
             return highest * (step + 1) / self._warm_up
@@ -265,7 +262,6 @@ class Schedules:
 
 
 def summarize(loop: Loop, task: Task, examples: DeviceExamples, settings: Training) -> dict[str, Any]:
-    """Return the summary of a run."""
     kept = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "further_tests")
     model = task.model
     further = loop.measure(evaluation.score_test, model, examples, settings)

@@ -42,7 +42,6 @@ def evaluate(model: nn.Module, examples: DeviceExamples, settings: Training, *, 
 
 
 def score_test(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
-    """Score the predicted probabilities of the test examples."""
     logits, labels = map(torch.cat, zip(*_predict(model, examples, examples.test, settings.precision), strict=True))
     shares = zip(*collect(examples.test, (logits.cpu(), labels.cpu())), strict=True)
     return score_probabilities(*(torch.cat(each).to(logits.device) for each in shares))

@@ -36,7 +36,6 @@ class Split:
         return len(self.labels)
 
     def first(self, count: int) -> "Split":
-        """Return the first examples."""
         return Split(self.inputs[:count], self.labels[:count])
 
     def load(self) -> "Split":
@@ -44,7 +43,6 @@ class Split:
         return self
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and labels in parts."""
         return zip(torch.split(self.inputs, size), torch.split(self.labels, size), strict=True)
 
 

@@ -40,12 +40,10 @@ class _Segment:
     members: list[_Member]
 
     def split(self, values: Tensor) -> list[Tensor]:
-        """Return the members' parts of a flat tensor."""
         parts = torch.split(values, [member.shape.numel() for member in self.members])
         return [part.view(member.shape) for member, part in zip(self.members, parts, strict=True)]
 
     def join(self, values: Iterable[Tensor]) -> Tensor:
-        """Return values of all members as one flat tensor."""
         return torch.cat([each.reshape(-1) for each in values])
 
 
@@ -95,11 +93,9 @@ class FlatParameters:
             self._segments[name] = segment
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
-        """Return the flat tensors, for an optimizer."""
         return [(name, segment.flat) for name, segment in self._segments.items()]
 
     def decays(self, name: str) -> bool:
-        """Return whether weight decay acts on a flat tensor."""
         return self._segments[name].decayed
 
     def unflatten(self) -> dict[str, Tensor]:

@@ -121,11 +121,9 @@ class WrongLabels:
         return {"wrong_labels": self._measure()}
 
     def state(self) -> State:
-        """Return the state to keep in a checkpoint."""
         return {"best": self._best, "last": self._last, "sums": self._sums}
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint's state."""
         device = self._truth.device
         self._best = state["best"]
         self._last, self._sums = (

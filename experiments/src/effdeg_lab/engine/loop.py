@@ -128,7 +128,6 @@ class Loop:
             raise StoppedError from None
 
     def save(self) -> None:
-        """Write a checkpoint."""
         random = {"cpu": torch.get_rng_state()}
         if self._on_gpu:
             random["cuda"] = torch.cuda.get_rng_state(self._device)
@@ -291,7 +290,6 @@ class Loop:
 
 @contextmanager
 def open_loop(task: Task, job: Job) -> Iterator[Loop]:
-    """Make a loop, and free its memory afterwards."""
     loop = Loop(task, job)
     tokens = getattr(task.model, "tokens", 0)
     with tune_kernels(job.device, tokens=tokens, benchmark=task.compile), closing(loop._step):
@@ -403,7 +401,6 @@ def measure_each(job: Job, title: str, items: Sequence[T], measure: Callable[[T]
 
 
 def gather(value: T) -> list[T]:
-    """Return what each process holds."""
     size = get_rank_and_size()[1]
     if size == 1:
         return [value]

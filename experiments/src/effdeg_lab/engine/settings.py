@@ -190,7 +190,6 @@ class Training(PenaltySettings):
         return self.change({"seed": 0, "lr": 1.0, "weight_decay": 0.0, "weight": 0.0 if self.weight == 0 else 1.0}).hash
 
     def identify_data(self, folder: Path | None) -> str:
-        """Load the data and return their fingerprint."""
         return load(self.data, folder, self.pixels).fingerprint()
 
     def check(self) -> None:
@@ -259,7 +258,6 @@ class Training(PenaltySettings):
 
 
 def parse_nodes_and_degree(text: str) -> tuple[int, int]:
-    """Read a number of nodes and a degree, written as ``4/3``."""
     nodes, _, degree = (part.strip() for part in text.partition("/"))
     if not (nodes.isdecimal() and degree.isdecimal()):
         raise ValueError(f"measure_also={text!r} is not possible: write nodes/degree, such as 4/3.")

@@ -67,7 +67,6 @@ class Member(Loop):
 
     @property
     def resumes_at(self) -> int:
-        """The step of its checkpoint."""
         return int(self._checkpoint["step"]) if self._checkpoint else 0
 
     def join(self, row: "Row") -> None:

@@ -68,7 +68,6 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Add the network's current weights to the average."""
         self.count += 1
         kept = (1 - 1 / self.count).clamp(max=self._decay)
         averages, values = _list_values(self.model), _list_values(model)
@@ -174,7 +173,6 @@ class CapturedStep:
             step()
 
     def __call__(self) -> None:
-        """Replay the step."""
         self.graph.replay()
 
 

@@ -56,11 +56,9 @@ class StreamedSplit(Split):
         return self.load().inputs
 
     def first(self, count: int) -> "StreamedSplit":
-        """Return the first examples."""
         return StreamedSplit(self._crops, self.labels[:count])
 
     def load(self) -> Split:
-        """Decode all of them."""
         parts = zip(*self._read(torch.arange(len(self)), CHUNK), strict=True)
         return Split(*map(torch.cat, parts))
 
@@ -113,7 +111,6 @@ class StreamedExamples(DeviceExamples):
         return self.normalize(images), labels
 
     def allocate(self, size: int) -> tuple[Tensor, Tensor]:
-        """Return tensors on the device for this many images and their labels."""
         images = torch.zeros(size, *self.shape, dtype=torch.uint8, device=self._device)
         return images, torch.zeros(size, dtype=torch.int64, device=self._device)
 
@@ -132,7 +129,6 @@ class StreamedExamples(DeviceExamples):
         return {"waited": self.waited}
 
     def restore(self, state: State | None) -> None:
-        """Continue from a checkpoint's state, or start anew."""
         self.waited = 0.0 if state is None else state["waited"]
 
     def _wait(self, parts: Iterator[list[Chunk]]) -> Generator[tuple[Tensor, ...]]:
@@ -177,7 +173,6 @@ class Slot:
         return float(self.asked.elapsed_time(self.ready)) / 1e3
 
     def fill(self, part: list[Chunk]) -> None:
-        """Begin to copy chunks, which fill it."""
         images, labels = self.batch
         sizes = [len(chunk.labels) for chunk in part]
         for chunk, x, y in zip(part, torch.split(images, sizes), torch.split(labels, sizes), strict=True):

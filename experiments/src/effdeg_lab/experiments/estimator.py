@@ -254,7 +254,6 @@ class Subject:
 
 
 def read_exact(run: Run) -> "pd.Series[float]":
-    """Return the exact values, indexed by degree."""
     return pd.Series((run.summary or {})["exact"], index=(run.summary or {})["degrees"])
 
 
@@ -285,7 +284,6 @@ def average(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def find_default(outcomes: pd.DataFrame) -> "pd.Series[Any]":
-    """Find the outcome of effdeg.measure's defaults."""
     return outcomes[(outcomes[_KEYS] == list(DEFAULT)).all(axis=1)].iloc[0]
 
 
@@ -316,7 +314,6 @@ class EstimatorStudy(Study):
     """The estimator against exact values. It claims that the defaults of effdeg.measure have a bias of at most 1%."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the bias of the defaults at their degree for every function, the largest first."""
         parts = []
         for each in results.done:
             found = find_default(average(each.runs))
@@ -328,13 +325,11 @@ class EstimatorStudy(Study):
         return judge_all(sorted(parts, key=lambda part: -abs(part.value or 0.0)))
 
     def tables(self, results: Results) -> list[Table]:
-        """Return costs, nodes for each degree, splits of forward passes, and warnings."""
         averaged = {each.method.title: average(each.runs) for each in results.done}
         splits, warned = _make_splits(averaged), _make_warnings(results)
         return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot bias, degrees, splits of forward passes, and warnings."""
         bias = "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%."
         degrees = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
         split = "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree."
@@ -347,7 +342,6 @@ class EstimatorStudy(Study):
         ]
 
     def headline(self, run: Run) -> str:
-        """Return the bias of the defaults."""
         return f"{find_default(average([run]))['bias']:+.2%} at {DEFAULT[1]}/{DEFAULT[2]}"
 
 

@@ -93,7 +93,6 @@ class FineTuning(PenaltySettings):
         return self.change({"seed": 0}).hash
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         make_regularizer(self, classes=2)
         if self.regularizer == "ed":
             check_pairs(self.pairs, self.batch)
@@ -105,7 +104,6 @@ class FineTuning(PenaltySettings):
 
 
 def train(settings: FineTuning, job: Job) -> None:  # noqa: ARG001
-    """Carry out a run, or continue it."""
     train_in_turn([job])
 
 
@@ -226,11 +224,9 @@ class Texts:
         self.shapes = tuple(sorted({min(-(-most // 8) * 8, train.shape[2]), train.shape[2]}))
 
     def batch(self, indices: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Return training examples, cut to a length that is enough for them, and their labels."""
         return self.tokens[indices, :, :length], self.labels[indices]
 
     def shape(self, indices: Tensor) -> int:
-        """Return the smallest length that is enough for a batch."""
         longest = int(self._lengths[indices].max())
         return next(length for length in self.shapes if length >= longest)
 
@@ -246,7 +242,6 @@ def _observe(model: Any, texts: Texts, count: int) -> dict[str, Any]:
 
 
 def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task:
-    """Describe the fine-tuning of a classifier for the loop."""
     stages = 2 if settings.two_stages else 1
     per_epoch = texts.count // settings.batch
     steps = stages * settings.epochs * per_epoch
@@ -290,7 +285,6 @@ def make_task(settings: FineTuning, texts: Texts, model: TextClassifier) -> Task
 
 
 def make_regularizer(settings: FineTuning, *, classes: int, model: nn.Module | None = None) -> Regularizer:
-    """Make the regularizer of a run."""
     made: dict[str, Callable[[], nn.Module | None]] = {
         "plain": lambda: None,
         "mixup": lambda: Mixed(settings.alpha, classes),
@@ -420,18 +414,15 @@ class FineTuned(Study):
     needs: ClassVar[str | None] = "score"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of the best method in the paper."""
         reported = [(each.method.paper.mean, each) for each in results.methods if each.method.paper]
         reported.sort(key=lambda pair: -pair[0])
         (_, first), *others = reported
         return judge_all(judge_difference(results, first, other, above=0.0) for _, other in others)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return scores on all examples, with costs, and on the half not used to choose epochs."""
         return [self._list_scores(results), self._list_halves(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the scores of all seeds, and the differences from the first method."""
         first = results.methods[0].method.title
         caption = (
             f"{self._name(results)}: {self.metric} on {_name_examples(results)}. Left: small dots are seeds, sorted "
@@ -442,11 +433,9 @@ class FineTuned(Study):
         return [StudyFigure("seeds", caption, lambda theme: self._plot(results, theme))]
 
     def headline(self, run: Run) -> str:
-        """Return the score."""
         return f"{self.metric} {100 * run.value('score'):.2f}%"
 
     def _name(self, results: Results) -> str:
-        """Name the task and the encoder."""
         encoders = dict.fromkeys(Path(run.settings["model"]).name for each in results.done for run in each.runs)
         return ", ".join([self.task, *encoders])
 

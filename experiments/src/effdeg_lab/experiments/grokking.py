@@ -70,7 +70,6 @@ class Grokking(Settings):
     measure_degree: int = unnamed(40, "the highest degree fitted", least=1, smoke=8)
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         check_fit(self.measure_nodes, self.measure_degree, prefix="measure_")
         if self.prime < 2 or not all(self.prime % divisor for divisor in range(2, math.isqrt(self.prime) + 1)):
             raise ValueError(f"prime={self.prime} is not a prime number: division modulo it is not always possible.")
@@ -87,12 +86,10 @@ class Grokking(Settings):
 
     @property
     def equations(self) -> int:
-        """The number of equations."""
         return self.prime * (self.prime - 1)
 
     @property
     def train_equations(self) -> int:
-        """The number of training equations."""
         return round(self.fraction * self.equations)
 
     @property
@@ -122,7 +119,6 @@ def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Sp
 
 
 def train(settings: Grokking, job: Job) -> None:
-    """Carry out a run, or continue it."""
     # In float32 without TF32: without weight decay, the loss falls so low that precision matters.
     equations, validation = split_equations(settings, job.device)
     # Initialized on the CPU, so that a seed gives the same network on every device.
@@ -293,11 +289,9 @@ class GrokkingStudy(Study):
     """Follows measures as networks go from memorizing to generalizing; the first method is the paper's setting."""
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the claim in the paper's setting."""
         return judge_runs(results.methods[0].runs)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the steps of all moments, and the effective degree at them."""
         steps, degrees = [], []
         for each in results.methods:
             title, courses = each.method.title, [Course(run) for run in each.runs]
@@ -318,7 +312,6 @@ class GrokkingStudy(Study):
         ]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return a figure of the methods with weight decay and one of those without."""
         found = []
         for name, decays in (("with-decay", True), ("without-decay", False)):
             methods = [each for each in results.done if (each.runs[0].settings["weight_decay"] > 0) is decays]
@@ -330,7 +323,6 @@ class GrokkingStudy(Study):
         return found
 
     def headline(self, run: Run) -> str:
-        """Describe how accurate a run became, spikes aside, and when its effective degree was highest."""
         course = Course(run)
         return (
             f"validation accuracy up to {course['validation_accuracy'].max():.2%}, highest ED "

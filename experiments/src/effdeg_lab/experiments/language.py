@@ -49,8 +49,6 @@ _LORA_SCALE = 2.0  # α / rank
 
 @dataclass(frozen=True)
 class Completing(PenaltySettings):
-    """The settings of one run."""
-
     data: str = setting("webnlg", "the task: webnlg, scan-jump, scan-length or scan-around-right")
     model: str = setting("SmolLM2-135M-Instruct", "a folder with a Hugging Face model, in the data folder or by path")
     regularizer: Literal["plain", "neftune", "mixup", "rdrop", "ed"] = setting("plain", "how training is regularized")
@@ -75,7 +73,6 @@ class Completing(PenaltySettings):
     observe: int = unnamed(0, "test prompts of which predictions are kept, to choose among models", least=0, smoke=12)
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         make_regularizer(self)
         if self.regularizer == "ed":
             check_pairs(self.pairs, self.batch)
@@ -90,7 +87,6 @@ class Sequences:
     texts: Completions  # a prompt has a sequence for each of its references, one after another
 
     def to(self, device: torch.device) -> "Sequences":
-        """Move the tokens to a device."""
         return replace(self, tokens=self.tokens.to(device), targets=self.targets.to(device))
 
     def prompts(self, count: int | None = None) -> Tensor:
@@ -182,7 +178,6 @@ class Completer(nn.Module):
         return logits
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the tokens of completions."""
         return self.encode(*self.embed(tokens))
 
 
@@ -197,7 +192,6 @@ class LoRA(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply both."""
         found: Tensor = self.layer(x) + _LORA_SCALE * self.up(self.down(x))
         return found
 
@@ -323,7 +317,6 @@ def make_regularizer(settings: Completing) -> Regularizer:
 
 
 def train(settings: Completing, job: Job) -> None:
-    """Carry out a run, or continue it."""
     folder = find_folder(settings.model, job.data)
     splits, fingerprint = load_sequences(job.data, settings)
     splits = {name: each.to(job.device) for name, each in splits.items()}
@@ -349,7 +342,6 @@ def check_language(several: Iterable[Completing], data: Path | None) -> None:
 
 
 def make_task(settings: Completing, model: Completer, splits: Mapping[str, Sequences]) -> Task:
-    """Describe the fine-tuning of a model for the loop."""
     train, regularizer, steps = splits["train"], make_regularizer(settings), settings.steps
     rise = max(1, round(_WARM_UP * steps))
 
@@ -451,11 +443,9 @@ class FirstToken(nn.Module):
         self.embed = model.embed
 
     def encode(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits of embeddings."""
         return self.model.encode(hidden, mask, last=1)[:, -1, self._tokens].float()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Classify prompts."""
         return self.encode(*self.embed(tokens))
 
 
@@ -488,7 +478,6 @@ class CompletionStudy(Study):
     needs = "test_loss"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the differences between ED and both kinds of plain training at every point of the grid."""
         return judge_all(self._judge(each, plain) for each in results.split() for plain in ("plain", "plain-half"))
 
     def _judge(self, results: Results, plain: str) -> Verdict:
@@ -504,11 +493,9 @@ class CompletionStudy(Study):
         return judge(quantity, sign * found.value, interval, found.reason, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return a table of each point of the grid."""
         return [self._list_scores(each) for each in results.split()]
 
     def headline(self, run: Run) -> str:
-        """Return the loss, and what the model writes."""
         right = run.value("test_exact")
         exact = "" if math.isnan(right) or run.settings["data"] == "webnlg" else f", {right:.1%} exact"
         return f"loss {run.value('test_loss'):.3f} per token{exact}"
@@ -573,7 +560,6 @@ def _vary(regularizer: str, title: str, key: str, values: tuple[float, float, fl
 
 
 def draw_finetuning(draws: Draws) -> dict[str, Any]:
-    """Draw a fine-tuning."""
     rank = draws.choice(0, 4, 16, 64)
     regularizer = draws.choice("plain", "neftune", "mixup", "rdrop", "ed")
     return {

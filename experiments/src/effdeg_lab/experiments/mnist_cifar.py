@@ -48,7 +48,6 @@ class MnistCifar(Study):
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether networks rely almost entirely on MNIST."""
         parts = []
         for each in (each for each in results.methods if each.method.name in self.paper):
             if not each.runs:
@@ -64,11 +63,9 @@ class MnistCifar(Study):
         return judge_all(parts)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the accuracies next to the paper's, then what each method gains and costs."""
         return [self._list_accuracies(results), _list_gains(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the accuracies with either half randomized, and the cost of relying less on the simple half."""
         if not any(each.spread(_KEYS[SIMPLE]) for each in results.done):  # held-out images have no further tests
             return []
         halves = "Accuracy with either half randomized; bars: standard deviations over seeds, hollow dots: the paper's."
@@ -79,7 +76,6 @@ class MnistCifar(Study):
         ]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy, and those with either half randomized if they were measured."""
         test, *others = (100 * run.value(key) for key in _KEYS.values())
         further = [f"{name} {value:.2f}%" for name, value in zip((SIMPLE, COMPLEX), others, strict=True) if value >= 0]
         return f"{test:.2f}%" + (f" ({', '.join(further)})" if further else "")

@@ -49,7 +49,6 @@ class PathDegrees(Settings):
     degree: int = setting(16, "degree of the fits", scale=True)
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         if self.degree <= self.highest:
             raise ValueError(
                 f"degree={self.degree} is not above the polynomials' own degrees, up to highest={self.highest}: a "
@@ -70,7 +69,6 @@ class Polynomials:
     degree: int
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Evaluate all polynomials at every point, on the device of the points."""
         exponents = self.exponents.to(inputs.device)
         powers = torch.stack([torch.ones_like(inputs), *[inputs] * self.degree], dim=-1).cumprod(-1)
         monomials = powers[:, 0, exponents[..., 0]]
@@ -204,7 +202,6 @@ class DegreesAlongPaths(Study):
         ])
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the degrees found, without and with noise, and effective degrees."""
         last = results.scale["highest"]
         middle, shown = last // 2 + 1, [degree for degree in range(1, last + 1) if degree in {1, 2, 3, 5, 7, last}]
         counts = ("polynomials × paths", "leading coefficient zero", "too small for float64")
@@ -228,7 +225,6 @@ class DegreesAlongPaths(Study):
         return [Table(title, ("", *head), own, tuple(notes[title])) for title, head, own in tables]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the degrees found, with and without noise, and the effective degrees."""
         least, *_, most = _NOISE
         degrees = {"degree found along paths": "found", f"with noise of {least}": f"{least}.found"}
         effective = {
@@ -244,7 +240,6 @@ class DegreesAlongPaths(Study):
         ]
 
     def headline(self, run: Run) -> str:
-        """Return how often the degree found is the total degree."""
         entries = pd.DataFrame((run.summary or {})["degrees"])
         count, dropped, vanishing = entries[["followed", "dropped", "vanishing"]].sum()
         return f"total degree found on {count - dropped:,} of {count:,}; leading coefficient zero on {vanishing:,}"

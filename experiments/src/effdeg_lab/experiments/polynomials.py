@@ -85,7 +85,6 @@ class PolynomialFit(Settings):
     pairs: int = setting(2**18, "of inputs, to integrate the map's exact values over", scale=True, least=2, smoke=256)
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         check_fit(self.nodes, self.degree)
 
 
@@ -102,12 +101,10 @@ def compute_map(task: int, inputs: Tensor) -> Tensor:
 
 
 def draw_inputs(count: int, generator: torch.Generator) -> Tensor:
-    """Draw inputs of the maps, in float64."""
     return _HALF_SIDE * (2 * torch.rand(count, 3, dtype=torch.float64, generator=generator) - 1)
 
 
 def estimate_mean(sample: Tensor) -> dict[str, float]:
-    """Return the mean of independent values and its standard error."""
     return {"value": float(sample.mean()), "stderr": float(sample.std()) / math.sqrt(len(sample))}
 
 
@@ -165,7 +162,6 @@ class PolynomialNetwork(nn.Module):
         self.double()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Evaluate the polynomials."""
         *hidden, last = self.layers
         for layer in hidden:
             inputs = layer(inputs).square()

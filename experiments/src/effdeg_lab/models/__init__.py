@@ -34,7 +34,6 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*first, *second, nn.Linear(width, classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Classify a batch."""
         logits: Tensor = self.layers(inputs.flatten(1))
         return logits
 

@@ -9,15 +9,12 @@ Pooling = Literal["flatten", "average"]
 
 
 class Residual(nn.Module):
-    """Two convolutions with a residual connection."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the block on a batch of feature maps."""
         added: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
         return added
 
@@ -28,7 +25,6 @@ class Trunk(nn.Sequential):
     fused = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Turn frames into features."""
         layers = list(self)
         if self.fused and x.is_cuda:
             # Imported late: only builds of torch for GPUs include Triton.

@@ -62,14 +62,12 @@ def draw(count: int, shape: tuple[int, ...], seed: int, classes: int = 10) -> Ar
 
 
 def encode(image: Array) -> bytes:
-    """Encode an image, channels first, as PNG."""
     stream = io.BytesIO()
     Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(stream, "PNG")
     return stream.getvalue()
 
 
 def paint(color: Any, size: tuple[int, int] = (4, 4), kind: str = "PNG") -> bytes:
-    """Encode an image of one color."""
     stream = io.BytesIO()
     Image.new("RGB", size, color).save(stream, kind)
     return stream.getvalue()
@@ -87,13 +85,11 @@ def draw_jpeg(label: int, number: int) -> bytes:
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a file, and make its folder."""
     file.parent.mkdir(exist_ok=True, parents=True)
     file.write_bytes(content)
 
 
 def write_human_arrays(folder: Path, labels: Mapping[str, Array]) -> None:
-    """Write sets of labels of CIFAR-10N."""
     folder.mkdir()
     arrays: dict[str, Any] = {name: each.astype(np.uint8) for name, each in labels.items()}
     np.savez(folder / "cifar10n.npz", **arrays)
@@ -172,7 +168,6 @@ def make_text_model(kind: str = "Bert") -> Any:
 
 
 def write_text_model(folder: Path) -> None:
-    """Write a tiny BERT and its tokenizer."""
     import transformers
 
     with quiet_transformers():

@@ -23,8 +23,6 @@ from effdeg_lab.models.vit import ViT
 
 
 class Pretrained(NamedTuple):
-    """A pretrained network."""
-
     place: str  # in the data folder
     scale: tuple[tuple[float, ...], tuple[float, ...]]  # the mean and the standard deviation for scaling pixels
     source: str  # where it is published
@@ -67,7 +65,6 @@ class ImageClassifier(nn.Module):
         return normalize(features, dim=-1) if self.unit_features else features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits of normalized images."""
         logits: Tensor = self.head(self.encode(images))
         return logits
 

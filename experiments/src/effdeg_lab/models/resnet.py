@@ -5,8 +5,6 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions with a residual connection."""
-
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
@@ -21,13 +19,10 @@ class BasicBlock(nn.Module):
         self.skip = nn.Sequential(*skip)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the block on a batch of feature maps."""
         return torch.relu(self.body(x) + self.skip(x))
 
 
 class ResNet18(nn.Module):
-    """A residual network of 18 layers."""
-
     def __init__(self, *, width: int = 64, channels: int = 3, classes: int = 10) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
@@ -37,7 +32,6 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify a batch of images."""
         logits: Tensor = self.head(self.blocks(self.stem(images)).mean((2, 3)))
         return logits
 
@@ -61,7 +55,6 @@ class ResNet9(nn.Module):
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify a batch of images."""
         logits: Tensor = self.head(self.layers(images).mean((2, 3)))
         return logits
 

@@ -56,12 +56,10 @@ class TextClassifier(nn.Module):
         return hidden, mask.bool()
 
     def encode(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits of embeddings."""
         logits: Tensor = self.model(inputs_embeds=hidden, attention_mask=mask.long()).logits
         return logits
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Classify texts."""
         return self.encode(*self.embed(tokens))
 
 

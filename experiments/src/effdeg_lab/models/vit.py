@@ -65,7 +65,6 @@ class PatchEmbedding(nn.Module):
             self.position = nn.Parameter(0.02 * torch.randn(1, class_token + rows * columns, width))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed a batch of images."""
         if images.shape[1:] != self.shape:
             given, expected = (" × ".join(map(str, shape)) for shape in (images.shape[1:], self.shape))
             raise ValueError(f"this transformer was made for images of {expected}, not of {given}.")
@@ -94,7 +93,6 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the block on a batch of token sequences."""
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
@@ -109,7 +107,6 @@ class Encoder(nn.Sequential):
     fused = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the blocks on a batch of token sequences."""
         blocks: list[Any] = list(self)
         if self.fused and x.is_cuda:
             # Imported late: only builds of torch for GPUs include Triton.
@@ -160,11 +157,9 @@ class ViT(nn.Module):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of an image."""
         return self.embed.position.shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify a batch of images."""
         tokens = self.norm(self.blocks(self.dropout(self.embed(images))))
         logits: Tensor = self.head(tokens[:, 0] if self.pool == "token" else tokens.mean(1))
         return logits

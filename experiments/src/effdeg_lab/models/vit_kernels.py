@@ -143,7 +143,6 @@ def mlp_backward(hidden, dy, w2, active, dhidden, sums, ROWS: tl.constexpr, COLU
 
 @triton.jit
 def norm_forward(x, norm_weight, norm_bias, normed, ROWS: tl.constexpr):
-    """Write norm(x)."""
     _normalize(x, tl.program_id(0) * ROWS + tl.arange(0, ROWS), norm_weight, norm_bias, normed)
 
 

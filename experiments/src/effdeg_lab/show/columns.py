@@ -84,7 +84,6 @@ def format_price(price: float | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Write a time in a suitable unit."""
     if seconds is None or math.isnan(seconds):
         return NOTHING
     if seconds < 90:
@@ -93,7 +92,6 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_values(values: Mapping[str, Any]) -> str:
-    """Write settings with the paper's letters."""
     return ", ".join(f"{_SIGNS.get(key, key)} = {format_setting(value)}" for key, value in values.items()) or NOTHING
 
 
@@ -155,7 +153,6 @@ class MethodTable:
         self.add(head, (format_difference(each, factor) for each in differences))
 
     def add_degrees(self) -> None:
-        """Add the effective degrees."""
         self.add("ED", map(format_degree, map(read_degree, self.methods)))
 
     def add_prices(self) -> None:
@@ -169,7 +166,6 @@ class MethodTable:
             self.add("seeds", map(_count_runs, self.methods))
 
     def make(self, title: str, notes: Iterable[str]) -> Table:
-        """Return the table."""
         return make_table(title, self.columns, notes, self.bold)
 
 
@@ -181,7 +177,6 @@ def _count_runs(each: MethodRuns) -> str:
 def make_table(
     title: str, columns: Mapping[str, Sequence[str]], notes: Iterable[str], bold: Iterable[Any] = ()
 ) -> Table:
-    """Make a table from named columns."""
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), tuple(notes), frozenset(bold))
 
 

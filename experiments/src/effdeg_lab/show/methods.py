@@ -53,7 +53,6 @@ class Methods(Study):
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the paper's order, in the pairs that the paper's numbers distinguish."""
         candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
         if self.within is not None:
             return judge_difference(results, candidate, results.methods[0], above=-self.within, below=self.within)
@@ -76,12 +75,10 @@ class Methods(Study):
         return replace(verdict, word="not decided") if incomplete else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return accuracies at equal epochs, costs and accuracies at equal time, and other scores."""
         times = [_list_times(results)] if _is_timed(results) else []
         return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot accuracy and effective degree during training, and scores at the end."""
         scores = draw_scores(results)
         curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
@@ -95,7 +92,6 @@ class Methods(Study):
         return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy."""
         return f"{100 * run.value('test_accuracy'):.2f}%"
 
 

@@ -25,8 +25,6 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A table."""
-
     title: str
     columns: tuple[str, ...]  # the heads; the first column names the rows
     rows: tuple[tuple[str, ...], ...]

@@ -40,7 +40,6 @@ class Prices(Methods):
     full: str = field(kw_only=True)
 
     def claim(self, results: Results) -> Verdict:
-        """Judge whether the best cheap method keeps enough of the full gain, paired by seed where possible."""
         best, full = _find_best(results), results.find(self.full)
         whole = results.difference(full)
         if whole is None:
@@ -56,7 +55,6 @@ class Prices(Methods):
         return judge(quantity, short.value, short.interval, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the methods by the price of their step, and their other scores."""
         methods = sorted(results.methods, key=lambda each: _price(results, each))
         best, whole, rough = _find_best(results), self._full_gain(results), is_rough(results)
         table = MethodTable(results, methods)

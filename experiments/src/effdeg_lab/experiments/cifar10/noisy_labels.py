@@ -45,7 +45,6 @@ class NoisyLabels(Study):
     needs: ClassVar[str | None] = LAST
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of ED over the best other method, on every label set."""
         by_data, parts = _split(results), list[Verdict]()
         for part in by_data.values():
             ed = part.find("ed")
@@ -59,14 +58,12 @@ class NoisyLabels(Study):
         return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the accuracies on each label set, then how well scores find wrong labels, method by method."""
         parts = _split(results)
         accuracies = [_list_accuracies(part) for part in parts.values()]
         areas = [_list_areas(each.method.name, parts) for each in results.done]
         return accuracies + [table for table in areas if table is not None]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot accuracy during training, which falls when wrong labels are learned."""
         parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
         if not parts:
             return []
@@ -75,7 +72,6 @@ class NoisyLabels(Study):
         return [StudyFigure("accuracy", caption, lambda theme: _plot_accuracies(parts, theme))]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy at the end and, if known, that of the best epoch."""
         last, best = 100 * run.value(LAST), 100 * run.value(BEST)
         return f"{last:.2f}%" + (f" (best epoch {best:.2f}%)" if best >= 0 else "")
 

@@ -39,7 +39,6 @@ class Relatives(Methods):
     with_ed: tuple[str, ...] = field(kw_only=True)  # the methods that are built on ED
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the clearest lead of ED, with intervals that hold for all comparisons at once."""
         pairs = [
             (part, measure, *pair)
             for part in results.split()
@@ -50,13 +49,11 @@ class Relatives(Methods):
         return max(found, key=_rank, default=Verdict("not decided"))
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the map, then accuracies, costs and scores at every point of the grid."""
         parts = results.split()
         own = [table for part in parts for table in super(Relatives, self).tables(part)]
         return [*self._map_leads(parts), *own]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot scores along the grid and the leads of ED, then accuracy during training and all scores by point."""
         parts = results.split()
         own = [(part, figure) for part in parts for figure in super(Relatives, self).figures(part)]
         if len(parts) > 1:
@@ -213,7 +210,6 @@ def _rank(verdict: Verdict) -> tuple[int, float]:
 
 
 def format_lead(lead: Difference) -> str:
-    """Write a lead with its interval."""
     if lead.interval is None:
         return f"{lead.value:+.3g}" if lead.value else NOTHING
     return f"{lead.value:+.3g} ({lead.interval[0]:+.3g} to {lead.interval[1]:+.3g})"

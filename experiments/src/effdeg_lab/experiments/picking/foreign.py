@@ -33,12 +33,10 @@ class Foreign(Settings):
     measure_nodes: int = unnamed(64, "nodes on each path", smoke=12)
 
     def check(self) -> None:
-        """Raise ``ValueError`` if there are too few nodes for the lowest degree."""
         check_fit(self.measure_nodes, 3, prefix="measure_")
 
 
 def run_foreign(settings: Foreign, job: Job) -> None:
-    """Observe a classifier."""
     job.start()
     model, prepare = _load(settings.model, job.data)
     stored = store_tables(_find_images(settings.data, job.data))

@@ -89,8 +89,6 @@ class Pool:
         return len(self.accuracy)
 
     def take(self, kept: Array, name: str | None = None) -> "Pool":
-        """Return a part of the pool."""
-
         def cut(values: Any) -> Any:
             return {key: each[kept] for key, each in values.items()} if isinstance(values, Mapping) else values[kept]
 
@@ -535,7 +533,6 @@ class Picking(Study):
     needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the gain of the pick in the pool in which it is lowest."""
         gains = [each for each in list_all_gains(read_pools(results), fitted=True) if not each.within]
         quantity = "gain of the pick, {}"
         picks = [(each, each.rules[PICK]) for each in gains]
@@ -544,11 +541,9 @@ class Picking(Study):
         )
 
     def tables(self, results: Results) -> list[Table]:
-        """Return what rules gain in every pool."""
         return make_tables(read_pools(results))
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Draw chance, pick and best in every pool."""
         pools = read_pools(results)
         if not list_all_gains(pools, fitted=True):
             return []
@@ -556,7 +551,6 @@ class Picking(Study):
         return [StudyFigure("picks", caption, partial(plot_pools, pools))]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy."""
         return f"{100 * run.value('test_accuracy'):.2f}%"
 
 
@@ -577,7 +571,6 @@ _ONE_IN = {"resnet9": 2, "resnet18": 2, "vit": 3, "mlp": 4}
 
 
 def draw(draws: Draws, model: str) -> dict[str, Any]:
-    """Draw how a network is trained."""
     kind = model.split("-")[0]
     optimizer = draws.choice(*_RATES[kind])
     alpha = draws.choice(draws.uniform(0.1, 1.0), *[0.0] * (_ONE_IN[kind] - 1))
@@ -617,7 +610,6 @@ def draw_digits(draws: Draws, model: str) -> dict[str, Any]:
 
 
 def draw_finetuning(draws: Draws, model: str) -> dict[str, Any]:
-    """Draw a fine-tuning."""
     alpha = draws.zero_or_uniform(0.1, 1.0)
     return {
         "regularizer": "mixup" if alpha else "plain",
@@ -635,7 +627,6 @@ def draw_finetuning(draws: Draws, model: str) -> dict[str, Any]:
 
 
 def draw_text(draws: Draws, model: str) -> dict[str, Any]:
-    """Draw a fine-tuning."""
     regularizer = draws.choice("plain", "mixup", "rdrop")
     return {
         "regularizer": regularizer,

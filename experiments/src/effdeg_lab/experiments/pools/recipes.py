@@ -29,7 +29,6 @@ RATES = {"sgd": (0.01, 0.5), "adamw": (3e-4, 1e-2)}
 
 
 def draw(draws: Draws, models: Sequence[str], rates: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Draw a network and how it is trained."""
     alpha, optimizer = draws.zero_or_uniform(0.1, 1.0), draws.choice("sgd", "adamw")
     return {
         "regularizer": "mixup" if alpha else "plain",

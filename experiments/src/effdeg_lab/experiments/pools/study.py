@@ -88,7 +88,6 @@ class PoolStudy(Study):
     needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of the effective degree over the best of the paper's other measures."""
         pool = read_pool(results)
         if pool.ranking is None or len(pool.papers) < 2:
             return Verdict("not decided")
@@ -102,12 +101,10 @@ class PoolStudy(Study):
         return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the correlations, and the tests between the paper's measures."""
         pool = read_pool(results)
         return [_list_scores(pool, results), *_list_tests(pool)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the gap against measures: the paper's four first, then those for reference, then the best others."""
         pool = read_pool(results)
         first = [*pool.papers, pool.find_highest(RANDOM_PIXELS), pool.find_highest([REFERENCE])]
         names = [score.measure for score in first if score]
@@ -123,7 +120,6 @@ class PoolStudy(Study):
         return [StudyFigure("panels", caption, lambda theme: ranking.plot(shown, theme=theme))]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy and the gap."""
         return f"{100 * run.value('test_accuracy'):.2f}%, gap {100 * run.value(TARGET):.2f}%"
 
 
@@ -143,7 +139,6 @@ def read_pool(results: Results) -> ModelPool:
 
 
 def count_models(number: int) -> str:
-    """Write a number of models."""
     return f"{number} model{'' if number == 1 else 's'}"
 
 
@@ -286,7 +281,6 @@ def _pearson(score: Score) -> float:
 
 
 def format_score(statistic: Statistic | None) -> str:
-    """Write a statistic with its interval."""
     return NOTHING if statistic is None else str(statistic).replace(" to ", "…")
 
 
@@ -348,7 +342,6 @@ class RandomPool(PoolStudy):
     finer: tuple[str, ...] = ()  # columns of finer strata, which the claim does not use
 
     def claim(self, results: Results) -> Verdict:
-        """Judge Pearson's correlation of the effective degree with the gap, combined over strata."""
         ranking = _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str) or DEGREE not in ranking.best:
             return Verdict("not decided")
@@ -362,7 +355,6 @@ class RandomPool(PoolStudy):
         return replace(verdict, word="not decided", reason=EXPLAINED) if explained and value > 0 else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the correlations among models that fit, the best variants, tests, and correlations among all."""
         count, ranking = len(read_models(results)), _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str):
             title = f"{count_models(count)}: {results.heading}"
@@ -392,7 +384,6 @@ class RandomPool(PoolStudy):
         return Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the gap against the paper's four measures, in a figure for each stratum."""
         ranking = _rank(results, _STRATA, self.fit)
         if isinstance(ranking, str):
             return []

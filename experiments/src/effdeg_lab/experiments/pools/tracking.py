@@ -88,7 +88,6 @@ class TrackingStudy(Study):
     needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the rank correlation of the raw values."""
         models = _split(read_models(results), "variant")[VARIANTS["value"]]
         score = score_settings(models).get(EFFICIENT)
         if score is None or score.spearman is None:
@@ -97,19 +96,16 @@ class TrackingStudy(Study):
         return judge(quantity, score.spearman.value, score.spearman.interval, above=TRACKS)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return how the settings rank the models, overall and among models trained alike, and their costs."""
         variants = _split(read_models(results), "variant")
         correlations = [_make_correlations(results, *variant) for variant in variants.items()]
         return [*correlations, *_make_groups(variants), _make_costs(variants)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Return the figure, if there are enough models."""
         caption = "Coarse against precise values (nodes/degree); dotted: equal. ρ is Spearman's rank correlation."
         figure = StudyFigure("tracking", caption, lambda theme: _draw_tracking(read_models(results), theme))
         return [figure] if results.size >= FEWEST else []
 
     def headline(self, run: Run) -> str:
-        """Return the values of the precise and the efficient setting."""
         precise, efficient = (run.value(f"{key}.value") for key in ("effective_degree", f"measured_also.{EFFICIENT}"))
         return f"ED {precise:.3f}, with {EFFICIENT} {efficient:.3f}"
 

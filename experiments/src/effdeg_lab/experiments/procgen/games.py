@@ -170,7 +170,6 @@ class ToyGames:
         return np.stack(frames), self._rewards.copy(), self._ended.copy()
 
     def act(self, actions: NDArray[np.integer]) -> None:
-        """Take a step."""
         actions = check_actions(actions, len(self._levels))
         for game, (level, time) in enumerate(zip(self._levels.tolist(), self._time, strict=True)):
             sides = draw_toy_level(level)[1]
@@ -180,7 +179,6 @@ class ToyGames:
         self._time = np.where(self._ended, 0, self._time + 1)
 
     def levels(self) -> NDArray[np.int64]:
-        """Return the number of the level that each game is on."""
         return self._levels.copy()
 
     def _draw(self, game: int) -> int:
@@ -211,7 +209,6 @@ class Players:
         return found
 
     def wait(self) -> None:
-        """Wait for the next frames and the rewards."""
         self.frames, self.rewards, self.starts = self._games.observe()
         self._running += self.rewards
         for game in np.flatnonzero(self.starts):
@@ -287,9 +284,7 @@ class RewardScale:
         return np.clip(rewards / math.sqrt(self.variance + 1e-8), -10, 10)
 
     def state(self) -> dict[str, float]:
-        """Return the state to keep in a checkpoint."""
         return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Continue from a checkpoint's state."""
         self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]

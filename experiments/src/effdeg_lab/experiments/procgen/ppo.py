@@ -84,7 +84,6 @@ class PPO(PenaltySettings):
         return self.games * self.rollout
 
     def check(self) -> None:
-        """Raise ``ValueError`` if the values do not fit together."""
         if self.games % 2:
             raise ValueError(f"games={self.games} is odd: games are played in two halves.")
         if self.batch % self.minibatches:
@@ -215,7 +214,6 @@ class Learner:
         return self._chosen[0].cpu().numpy(), (self._seen, *self._chosen)
 
     def update(self, weight: float) -> None:
-        """Estimate the advantages of a rollout, and train on all of it."""
         settings = self._settings
         self._graphs["estimate"]()
         self._weight.fill_(weight)
@@ -228,7 +226,6 @@ class Learner:
                 self._graphs["update"]()
 
     def state(self) -> dict[str, Any]:
-        """Return the state to keep in a checkpoint."""
         return {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()["state"]}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -240,7 +237,6 @@ class Learner:
             self.optimizer.load_state_dict(own | {"state": state["optimizer"]})
 
     def close(self) -> None:
-        """Free the graphs, which hold on to this object."""
         self._graphs.clear()
 
     @torch.no_grad()
@@ -330,19 +326,16 @@ class Record:
         self.seconds[part] += time.perf_counter() - begin
 
     def state(self) -> dict[str, Any]:
-        """Return the state to keep in a checkpoint."""
         returns = {name: list(each) for name, each in self.returns.items()}
         return {"rollouts": self.rollouts, "seconds": self.seconds, "returns": returns}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint's state."""
         self.rollouts = state["rollouts"]
         self.seconds.update(state["seconds"])
         for name, each in self.returns.items():
             each.extend(state["returns"][name])
 
     def describe(self, learner: Learner, settings: PPO, weight: float) -> dict[str, Any]:
-        """Return what to log after a rollout."""
         updates, step = settings.epochs * settings.minibatches, self.rollouts * settings.batch
         values = [float(value) for value in learner.logged / updates]
         if not all(map(math.isfinite, values)):

@@ -39,21 +39,17 @@ class Returns(Study):
     needs: ClassVar[str | None] = "test_return"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge the lead of ED on unseen levels."""
         compared: dict[str, Any] = {"key": "test_return", "factor": 1, "unit": "return on unseen levels"}
         return judge_difference(results, results.find("ed"), results.methods[0], **compared, above=0.0)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the returns at the end of training, and its speed."""
         return [self._list_returns(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the returns during training, if they were logged."""
         logged = any(read_curve(each, "step", "test_return") is not None for each in results.done)
         return [make_figure([results])] if logged else []
 
     def headline(self, run: Run) -> str:
-        """Return both returns."""
         return f"return {run.value('test_return'):.2f} on unseen levels, {run.value('train_return'):.2f} in training"
 
     def _list_returns(self, results: Results) -> Table:
@@ -102,7 +98,6 @@ def make_figure(several: Sequence[Results]) -> StudyFigure:
 
 
 def name_game(results: Results) -> str:
-    """Return the game, as the paper calls it."""
     assert isinstance(results.recipe.study, Returns)
     return results.recipe.study.game
 

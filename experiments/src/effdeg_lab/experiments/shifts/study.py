@@ -48,7 +48,6 @@ class Shifts(Study):
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
-        """Judge both leads at the end of training, and the curves."""
         first, ed = results.methods[0], results.find("ed")
         parts = [judge_difference(results, ed, first, above=0.0)]
         if list_shifts(results):
@@ -57,7 +56,6 @@ class Shifts(Study):
         return judge_all(parts)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the accuracies at the end, those in between, comparisons of the curves, and soups if there are any."""
         tables = [self._list_accuracies(results)]
         if _get_curved(results):
             tables.append(_list_between(results))
@@ -66,7 +64,6 @@ class Shifts(Study):
         return tables + _list_soups(results)
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        """Plot the curves of all methods, if there are shifts."""
         if not list_shifts(results) or not _get_curved(results):
             return []
         caption = (
@@ -79,7 +76,6 @@ class Shifts(Study):
         return [StudyFigure("curves", caption, lambda theme: self._plot(results, theme))]
 
     def headline(self, run: Run) -> str:
-        """Return the accuracy on the test set, and the mean over shifts."""
         found = f"{100 * run.value('test_accuracy'):.2f}%"
         return found if np.isnan(run.value(MEAN)) else f"{found}, {100 * run.value(MEAN):.2f}% under shifts"
 
