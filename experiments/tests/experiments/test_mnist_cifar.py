@@ -75,13 +75,11 @@ def test_the_tables(results):
     assert costs["CutMix"] == ("–",) * 4
 
 
-def test_the_figures_show_every_method_that_was_run(results):
-    halves, cost = (figure.draw("dark") for figure in RECIPE.study.figures(results))
-    (axes,) = halves.axes
+def test_the_figure_shows_every_method_that_was_run(results):
+    (figure,) = RECIPE.study.figures(results)
+    (axes,) = figure.draw("dark").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [method.title for method in RECIPE.methods]
     assert [text.get_text() for text in axes.texts] == ["not run"] * (len(RECIPE.methods) - 3)
     dots = [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"]
     paper, ours = [99.85, 99.85, 48.05, 99.90, 99.90, 47.95], [99.85, 49.5, 99.8, 99.9, 49.5, 99.85, 90, 70, 72]
     assert sorted(dot for dot in dots if not math.isnan(dot)) == pytest.approx(sorted([*paper, *ours]))
-    shown = {text.get_text() for text in cost.axes[0].texts}
-    assert shown == {"Baseline", "ED", "Simple half swapped"}

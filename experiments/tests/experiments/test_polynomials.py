@@ -149,7 +149,7 @@ def test_tables_have_the_paper_the_exact_value_and_the_network():
 
 
 @pytest.mark.parametrize("tasks", [(3,), tuple(DEGREES)])
-def test_figures_show_every_column_and_every_fit(tasks):
-    values, fits = (each.draw("dark") for each in RECIPE.study.figures(make_results(tasks)))
-    assert [each.get_title(loc="left") for each in values.axes[:5]] == [column.title for column in COLUMNS]
-    assert {each.get_text() for each in fits.axes[0].texts} == {f"Task {task}" for task in tasks}
+def test_the_figure_shows_every_column(tasks):
+    (figure,) = RECIPE.study.figures(make_results(tasks))
+    panels = figure.draw("dark").axes
+    assert [each.get_title(loc="left") for each in panels[:5]] == [column.title for column in COLUMNS]

@@ -82,28 +82,6 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
-def test_figures_show_scores_along_the_axis_of_the_grid_and_the_leads_of_the_map():
-    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
-
-    def draw(name, runs):
-        figures = {each.name: each for each in RECIPE.study.figures(collect(RECIPE, runs)[0])}
-        return figures[name].draw("light").axes
-
-    accuracy, loss = draw("by-batch", [run for run in runs if (run.method, run.settings["batch"]) != ("ed", 20)])
-    means = {line.get_color(): list(line.get_ydata()) for line in accuracy.lines if line.get_linewidth() == 1.7}
-    expected = [pytest.approx([mean] * n) for mean, n in ((70.1, 2), (80.1, 2), (85.1, 1), (90.1, 2))]
-    assert sorted(means.values()) == expected
-    assert [text.get_text() for text in accuracy.texts] == ["Plain", "Mixup", "ED", "ED by half"]
-    assert len([line for line in loss.lines if line.get_marker() == "o"]) == 7
-    accuracy, loss, *_ = draw("leads", runs)
-    names = [f"{title} · batch {batch}" for batch in (10, 20) for title in ("ED", "ED by half")]
-    assert [text.get_text() for text in accuracy.get_yticklabels()] == names
-    for axes, leads in ((accuracy, ((-5, False), (-20, False))), (loss, ((-0.198, False), (0.102, True)))):
-        dots = [line for line in axes.lines if line.get_marker() == "o"]
-        found = [(dot.get_xdata()[0], dot.get_markerfacecolor() == dot.get_color()) for dot in dots]
-        assert found == [pytest.approx(each) for each in leads] * 2  # of accuracies nothing is known
-
-
 def test_without_both_sides_there_is_no_map():
     runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
     results = collect(RECIPE, runs)[0]

@@ -1,9 +1,6 @@
-import numpy as np
-import pytest
 from toy_results import METHODS, make_run
 
 from effdeg_lab.core.results import collect
-from effdeg_lab.show.figures import styles_of
 from effdeg_lab.show.report import list_tables
 
 LOSSES = {"plain": (0.60, 0.62, 0.61), "mixup": (0.50, 0.53, 0.515), "ed": (0.40, 0.43, 0.419)}
@@ -83,18 +80,3 @@ def test_scores_at_equal_time_are_those_of_the_longer_runs():
     assert equal_time.title == "Probabilities and shifts at equal time: 20 s, that of ED"
     cells = [(row[0], row[3]) for row in equal_time.rows]
     assert cells == [("Baseline", "0.1000 ± 0.0000*"), ("ED", "0.2000 ± 0.0100†")]
-
-
-@pytest.mark.parametrize("corrupted", [None, {"ed": describe_corrupted(0.6)}])
-def test_the_figure_has_a_row_for_each_method(corrupted):
-    (results,) = collect(METHODS, make_runs(corrupted=corrupted))
-    *_, figure = METHODS.study.figures(results)
-    assert figure.name == "probabilities"
-    panels = {axes.get_title(loc="left"): axes for axes in figure.draw("light").axes if axes.get_visible()}
-    assert ("corrupted, %" in panels) == (corrupted is not None)
-    assert [text.get_text() for text in panels["NLL"].get_yticklabels()] == ["Baseline", "Mixup", "ED"]
-    color = styles_of(METHODS, "light")["ed"].color
-    seeds, mean = [line.get_xydata() for line in panels["Brier"].lines if line.get_color() == color]
-    np.testing.assert_allclose(seeds, [(value, 2) for value in BRIERS["ed"]])
-    np.testing.assert_allclose(mean, [(0.2, 2)])
-    assert panels["NLL"].get_xlim() == panels["NLL, scaled"].get_xlim()

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, product
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, setting
 from effdeg_lab.engine.loop import measure_each
-from effdeg_lab.show.figures import MARKERS, Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -164,7 +164,6 @@ WRONG = 0.05  # an error that a measurement should warn of
 BUDGETS = (1_000, 10_000, 100_000)  # forward passes to divide into paths and nodes
 
 _DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few percent
-_SHADES = {"light": (0.75, 0.1), "dark": (0.5, 0.97)}  # the part of the color map that contrasts with the background
 _KEYS = ["sampling", "nodes", "degree"]
 
 
@@ -330,16 +329,8 @@ class EstimatorStudy(Study):
         return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        bias = "Bias relative to the exact value at the same degree, by number of nodes. Gray: within 1%."
-        degrees = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
-        split = "Error (root of bias² + variance) of a number of forward passes, by cosine nodes, at their best degree."
-        warned = "The error against what a measurement sees of it; dotted: limits. Hollow: nodes = degree + 1."
-        return [
-            StudyFigure("bias", bias, partial(_draw_bias, results)),
-            StudyFigure("degrees", degrees, partial(_draw_degrees, results)),
-            StudyFigure("split", split, partial(_draw_split, results)),
-            StudyFigure("warnings", warned, partial(_draw_warnings, results)),
-        ]
+        caption = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
+        return [StudyFigure("degrees", caption, partial(_draw_degrees, results))]
 
     def headline(self, run: Run) -> str:
         return f"{find_default(average([run]))['bias']:+.2%} at {DEFAULT[1]}/{DEFAULT[2]}"
@@ -410,32 +401,6 @@ def _make_warnings(results: Results) -> Table:
     return Table("Whether a measurement warns when it is wrong", ("", "wrong", *warned), tuple(rows), notes)
 
 
-def _draw_bias(results: Results, theme: str) -> "Figure":
-    import matplotlib as mpl
-
-    with open_figure(theme, (2.2 * len(results.done) + 1.0, 7.2)) as (colors, figure):
-        panels = figure.subplots(3, len(results.done), squeeze=False, sharex=True, sharey="row")
-        shades = mpl.colormaps["viridis"](np.linspace(*_SHADES[theme], len(DEGREES)))
-        for column, each in zip(panels.T, results.done, strict=True):
-            column[0].set_title(each.method.title)
-            for (sampling, degree), along in average(each.runs).groupby(["sampling", "degree"], sort=False):
-                style: Any = {"color": shades[DEGREES.index(degree)], "lw": 1.3, "marker": "o", "ms": 2.6}
-                bias, stderr = 100 * along["bias"], 100 * along["bias_stderr"]
-                column[SAMPLINGS.index(sampling)].errorbar(along["nodes"], bias, stderr, label=str(degree), **style)
-        for row, sampling in zip(panels, SAMPLINGS, strict=True):
-            row[0].set_ylabel(f"{sampling} nodes\nbias, %")
-            for axes in row:
-                axes.axhspan(-100 * UNBIASED, 100 * UNBIASED, color=colors.faint, alpha=0.6, lw=0)
-                axes.set_xscale("log", base=2)
-                axes.xaxis.set_major_formatter("{x:g}")
-                axes.set_yscale("symlog", linthresh=1.0)
-                add_grid(axes, colors, "x")
-        figure.supxlabel("nodes on each path", fontsize=9)
-        shown = panels[0, 0].get_legend_handles_labels()
-        figure.legend(*shown, title="degree", loc="outside right center", fontsize=8)
-    return figure
-
-
 def _draw_degrees(results: Results, theme: str) -> "Figure":
     with open_figure(theme, (8.5, 4.2)) as (colors, figure):
         axes, labels = figure.subplots(), []
@@ -453,50 +418,6 @@ def _draw_degrees(results: Results, theme: str) -> "Figure":
         axes.xaxis.set_major_formatter("{x:g}")
         add_grid(axes, colors)
         label_ends(axes, labels)
-    return figure
-
-
-def _draw_split(results: Results, theme: str) -> "Figure":
-    with open_figure(theme, (2.2 * len(results.done) + 0.8, 3.4)) as (colors, figure):
-        panels = figure.subplots(1, len(results.done), squeeze=False, sharex=True, sharey=True)[0]
-        for axes, each in zip(panels, results.done, strict=True):
-            outcomes = average(each.runs).query("sampling == 'cosine'")
-            for passes, ink in zip(BUDGETS, (colors.complex, colors.simple, colors.steep), strict=True):
-                errors = 100 * compute_errors(outcomes, passes).groupby(outcomes["nodes"]).min().dropna()
-                axes.plot(errors.index, errors, color=ink, lw=1.5, label=f"{passes:,} passes")
-                axes.plot(errors.idxmin(), errors.min(), "o", ms=6, color=ink)
-            axes.axhline(100 * TOLERANCE, color=colors.ink, lw=0.8, ls=":")
-            axes.loglog(base=2)
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_major_formatter("{x:g}")
-            add_grid(axes, colors)
-            axes.set_title(each.method.title)
-        panels[0].set_ylabel("error, %")
-        figure.supxlabel("nodes on each path", fontsize=9)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-    return figure
-
-
-def _draw_warnings(results: Results, theme: str) -> "Figure":
-    limits = {"residual": effdeg.Measurement.RESIDUAL_LIMIT, "upper_half": effdeg.Measurement.UPPER_HALF_LIMIT}
-    with open_figure(theme, (11, 4.6)) as (colors, figure):
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, (column, limit) in zip(panels, limits.items(), strict=True):
-            for each, marker in zip(results.done, cycle(MARKERS)):
-                found = read_outcomes(each.runs)
-                blind = found["nodes"] == found["degree"] + 1
-                x, y = found[column].clip(1e-7), found["whole_bias"].abs().clip(1e-5)  # below is only rounding
-                color = styles_of(results.recipe, theme)[each.method.name].color
-                dots = {"ms": 3.6, "color": color, "alpha": 0.75}
-                axes.plot(x[~blind], y[~blind], marker, **dots, label=each.method.title)
-                axes.plot(x[blind], y[blind], marker, **dots, mfc="none")
-            axes.axvline(limit, color=colors.ink, lw=0.9, ls=":")
-            axes.axhline(WRONG, color=colors.ink, lw=0.9, ls=":")
-            axes.set_yscale("log")
-            add_grid(axes, colors)
-        panels[0].set(xlabel="residual", ylabel="distance from the whole value, as a share of it", xscale="log")
-        panels[1].set_xlabel("share of the estimate in the upper half of the degrees")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8)
     return figure
 
 

@@ -13,7 +13,7 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
 from effdeg_lab.show.columns import MethodTable, list_notes
-from effdeg_lab.show.figures import Label, add_grid, label_points, name_rows, open_figure, styles_of
+from effdeg_lab.show.figures import name_rows, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -69,11 +69,7 @@ class MnistCifar(Study):
         if not any(each.spread(_KEYS[SIMPLE]) for each in results.done):  # held-out images have no further tests
             return []
         halves = "Accuracy with either half randomized; bars: standard deviations over seeds, hollow dots: the paper's."
-        cost = "Methods at the lower right rely on MNIST alone, those on the diagonal on CIFAR alone."
-        return [
-            StudyFigure("halves", halves, lambda theme: self._plot_halves(results, theme)),
-            StudyFigure("cost", cost, lambda theme: _plot_cost(results, theme)),
-        ]
+        return [StudyFigure("halves", halves, lambda theme: self._plot_halves(results, theme))]
 
     def headline(self, run: Run) -> str:
         test, *others = (100 * run.value(key) for key in _KEYS.values())
@@ -128,28 +124,6 @@ def _list_gains(results: Results) -> Table:
     table.add_degrees()
     table.add_prices()
     return table.make("What that gains and costs", ["Points of accuracy with 95% intervals; * excludes zero."])
-
-
-def _plot_cost(results: Results, theme: str) -> "Figure":
-    with open_figure(theme, (7.2, 4.6)) as (look, figure):
-        axes = figure.subplots()
-        labels = []
-        for each in results.done:
-            x, y = each.spread(_KEYS[TEST]), each.spread(_KEYS[SIMPLE])
-            if x and y:
-                style = styles_of(results.recipe, theme)[each.method.name]
-                label = Label(each.method.title, 100 * x.mean, 100 * y.mean, style.color)
-                stds = 100 * (y.std or 0.0), 100 * (x.std or 0.0)
-                axes.errorbar(label.x, label.y, *stds, fmt=style.marker, ms=6, color=style.color, elinewidth=1)
-                labels.append(label)
-        axes.axhline(_CHANCE, color=look.ink, ls=":", lw=1)
-        axes.axline((75, 75), slope=1, color=look.ink, ls=":", lw=1)
-        axes.set_xlim(min([70.0, *(label.x - 5 for label in labels)]), 101)
-        axes.set_ylim(45, max([80.0, *(label.y + 6 for label in labels)]))
-        add_grid(axes, look)
-        axes.set(title="test accuracy with MNIST randomized, %", xlabel="test accuracy, %")
-        label_points(axes, labels)
-    return figure
 
 
 BALANCED = {**ED, "weight": 3.0, "pairs": 0.25, "ends": "balanced", "anchor": "none"}

@@ -24,7 +24,7 @@ from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.show.columns import format_duration
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure
+from effdeg_lab.show.figures import add_grid, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -328,11 +328,7 @@ class PolynomialNetworks(Study):
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot the columns, and the errors of the fits during training."""
         values = "The columns of the table, and below, differences from the exact values; bars are 95% intervals."
-        fits = "The error of the fits, relative to the outputs' standard deviation; dashed, doubled maps."
-        return [
-            StudyFigure("values", values, partial(_plot_values, results)),
-            StudyFigure("fits", fits, partial(_plot_fits, results)),
-        ]
+        return [StudyFigure("values", values, partial(_plot_values, results))]
 
     def headline(self, run: Run) -> str:
         """Return the error of a network, and its effective degree next to the map's."""
@@ -388,22 +384,6 @@ def _plot_values(results: Results, theme: str) -> "Figure":
         panels[0, 0].set_ylabel("effective degree")
         panels[1, 0].set_ylabel("off the exact value, %")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8.5)
-    return figure
-
-
-def _plot_fits(results: Results, theme: str) -> "Figure":
-    with open_figure(theme, (7.2, 3.6)) as (look, figure):
-        axes, last, labels = figure.subplots(), results.scale["steps"], []
-        axes.set(title="relative error of the fit, on fresh inputs", xlabel="steps", yscale="log", xlim=(0, last))
-        add_grid(axes, look)
-        for task, method in zip(DEGREES, results.methods, strict=True):
-            color = (look.ink, look.simple, look.complex)[(task - 1) % 3]
-            for run in method.runs:
-                steps, errors = ([entry[key] for entry in run.metrics] for key in ("step", "test_error"))
-                axes.plot(steps, errors, color=color, lw=1.1, ls="-" if task <= 3 else "--", alpha=0.8)
-            if method.runs:
-                labels.append(Label(method.method.title, last, method.values("test_error").mean(), color))
-        label_ends(axes, labels)
     return figure
 
 

@@ -22,7 +22,7 @@ from effdeg_lab.show.columns import (
     write_sweep_command,
 )
 from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
-from effdeg_lab.show.probabilities import draw_scores, list_scores
+from effdeg_lab.show.probabilities import list_scores
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -79,17 +79,16 @@ class Methods(Study):
         return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        scores = draw_scores(results)
         curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
         if len(results.done) < 2 or all(curve is None for curve in curves):
-            return scores
+            return []
         caption = f"{tested_on(results).capitalize()} accuracy by epochs"
         caption += ", by time" if _is_timed(results) else ""
         caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
         caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
         if _has_own_epochs(results) and any(each.method.paper for each in results.done):
             caption += " Hollow squares are the paper's accuracies after as many epochs."
-        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme)), *scores]
+        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme))]
 
     def headline(self, run: Run) -> str:
         return f"{100 * run.value('test_accuracy'):.2f}%"

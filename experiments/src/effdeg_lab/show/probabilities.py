@@ -3,17 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.show.columns import MethodTable, format_spread
-from effdeg_lab.show.figures import Style, name_rows, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from effdeg.plots import Theme
+    pass
 
 
 class Measure(NamedTuple):
@@ -41,8 +36,6 @@ MEASURES = (Measure("accuracy, %", "test_accuracy", 0.01, 2, higher_is_better=Tr
 """The measures by which classifiers are judged."""
 # Further images of Tiny-ImageNet's classes.
 _VAL5 = Measure("val5, %", "shifted.val5", 0.01, 2, higher_is_better=True)
-# The lower row shows the scores of the upper one after scaling, except in the last column.
-_PANELS = ((_NLL, _BRIER, _ECE, _AURC), (_NLL_SCALED, _BRIER_SCALED, _ECE_SCALED, _CORRUPTED))
 _NOTES = (
     "NLL: negative log-likelihood. ECE: expected calibration error, 15 bins. AURC: area under the risk–coverage curve. "
     "Scaled: after temperature scaling, cross-fitted. Lower is better.",
@@ -73,17 +66,6 @@ def list_scores(title: str, results: Results, methods: Sequence[MethodRuns]) -> 
     return [table.make(title, notes)]
 
 
-def draw_scores(results: Results) -> list[StudyFigure]:
-    """Return the figure of scores; none if fewer than two methods have them."""
-    methods = [each for each in results.done if each.spread(_BRIER.key)]
-    if len(methods) < 2:
-        return []
-    caption = "Scores before temperature scaling (top) and after it (NLL, Brier score, ECE); lower is better, except "
-    caption += f"for accuracy on corrupted images. Dotted: {methods[0].method.title}."
-    caption += "" if len(results.seeds) == 1 else " Small dots are single seeds."
-    return [StudyFigure("probabilities", caption, lambda theme: _plot(results, methods, theme))]
-
-
 def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:
     """Return the method with the best mean."""
     sign = -1 if measure.higher_is_better else 1
@@ -108,31 +90,3 @@ def _describe_corrupted(methods: Sequence[MethodRuns]) -> list[str]:
     text = "{count} corruptions of severity {corrupted_severity}, {corrupted_images:,} images"
     summaries = [run.summary for each in methods for run in each.runs if run.summary and "corrupted" in run.summary]
     return list(dict.fromkeys(text.format(count=len(summary["corrupted"]), **summary) for summary in summaries))
-
-
-def _plot(results: Results, methods: Sequence[MethodRuns], theme: str) -> "Figure":
-    with open_figure(theme, (11, 1.4 + 0.5 * len(methods))) as (look, figure):
-        grid = figure.subplots(2, 4)
-        for row, measures in zip(grid, _PANELS, strict=True):
-            for axes, measure in zip(row, measures, strict=True):
-                _plot_panel(axes, measure, methods, look, styles_of(results.recipe, theme))
-                axes.tick_params(labelleft=axes is row[0])
-        for upper, lower in list(zip(*grid, strict=True))[:3]:  # one scale for before and after
-            limits = [*upper.get_xlim(), *lower.get_xlim()]
-            upper.set_xlim(min(limits), max(limits))
-            lower.set_xlim(min(limits), max(limits))
-    return figure
-
-
-def _plot_panel(
-    axes: "Axes", measure: Measure, methods: Sequence[MethodRuns], look: "Theme", styles: dict[str, Style]
-) -> None:
-    scored = {place: each.values(measure.key) / measure.unit for place, each in enumerate(methods)}
-    for place, values in scored.items():
-        color = styles[methods[place].method.name].color
-        axes.plot(values, [place] * len(values), "o", ms=3, color=color, alpha=0.45, mew=0)
-        axes.plot(values.mean(), place, "o", ms=6, color=color)
-    axes.axvline(scored[0].mean(), color=look.ink, ls=":", lw=1)
-    name_rows(axes, look, [each.method.title for each in methods])
-    axes.set(title=measure.title)
-    axes.set_visible(any(values.notna().any() for values in scored.values()))

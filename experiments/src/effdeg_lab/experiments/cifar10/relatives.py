@@ -1,31 +1,21 @@
 """ED and its relatives: where is a method that is built on ED ahead of the best one that is not?"""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
-
-import numpy as np
 
 from effdeg_lab.core.recipe import Method, Recipe, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.show.columns import tested_on
-from effdeg_lab.show.figures import Label, add_grid, label_ends, name_rows, open_figure, styles_of
 from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.probabilities import MEASURES, Measure, find_best
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# Plotted along an axis of the grid: accuracy, and likelihood after scaling.
-_ALONG = (MEASURES[0], MEASURES[2])
-_AXIS_TITLES = {"labeled": "labeled training examples"}
+    pass
 
 
 @dataclass(frozen=True)
@@ -54,11 +44,12 @@ class Relatives(Methods):
         return [*self._map_leads(parts), *own]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        parts = results.split()
-        own = [(part, figure) for part in parts for figure in super(Relatives, self).figures(part)]
-        if len(parts) > 1:
-            own = [(part, _rename(figure, part.point)) for part, figure in own]
-        return [*self._draw_along(parts), *self._draw_leads(parts), *(figure for _, figure in own)]
+        found = []
+        for part in results.split():
+            for each in super().figures(part):
+                name = f"{each.name}-{part.point.replace(' ', '-')}".rstrip("-")
+                found.append(replace(each, name=name, caption=f"{part.point}: {each.caption}".removeprefix(": ")))
+        return found
 
     def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
         """Return the best method with ED and the best without; None if either is missing."""
@@ -66,79 +57,6 @@ class Relatives(Methods):
         ours = [each for each in scored if each.method.name in self.with_ed]
         others = [each for each in scored if each.method.name not in self.with_ed]
         return (find_best(measure, ours), find_best(measure, others)) if ours and others else None
-
-    def _name_others(self, results: Results) -> list[str]:
-        return [each.name for each in results.recipe.methods if each.name not in self.with_ed]
-
-    def _draw_along(self, parts: list[Results]) -> list[StudyFigure]:
-        """Plot scores against the axis of the grid; no figure if it has several axes or one without numbers."""
-        axes = list(parts[0].recipe.grid.items())
-        if len(parts) < 2 or len(axes) > 1 or not all(isinstance(value, int | float) for value in axes[0][1]):
-            return []
-        caption = (
-            f"{tested_on(parts[0]).capitalize()} accuracy, and negative log-likelihood after temperature scaling. "
-            "Methods with ED have colors. Small dots are single seeds."
-        )
-        name = axes[0][0]
-        return [StudyFigure(f"by-{name}", caption, lambda theme: self._plot_along(name, parts, theme))]
-
-    def _plot_along(self, axis: str, parts: list[Results], theme: str) -> "Figure":
-        recipe = parts[0].recipe
-        styles = styles_of(recipe, theme, self._name_others(parts[0]))
-        with open_figure(theme, (11, 4.4)) as (look, figure):
-            for axes, measure in zip(figure.subplots(1, 2), _ALONG, strict=True):
-                labels = []
-                for method in recipe.methods:
-                    found = [(part.find(method.name), part) for part in parts]
-                    done = [(each, _read_axis(part, axis)) for each, part in found if each.spread(measure.key)]
-                    style, scores = styles[method.name], [each.values(measure.key) / measure.unit for each, _ in done]
-                    for (_, place), seeds in zip(done, scores, strict=True):
-                        axes.plot([place] * len(seeds), seeds, "o", ms=3, color=style.color, alpha=0.45, mew=0)
-                    if done:
-                        places, means = [place for _, place in done], [float(seeds.mean()) for seeds in scores]
-                        axes.plot(places, means, color=style.color, lw=1.7, ls=style.line)
-                        labels.append(Label(method.title, places[0], means[0], style.color))
-                axes.set_xscale("log")
-                ticks = [_read_axis(part, axis) for part in parts]
-                axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-                axes.minorticks_off()
-                axes.invert_xaxis()  # labels are at the end where methods differ most, that of the smallest values
-                axes.set(title=measure.title, xlabel=_AXIS_TITLES.get(axis, axis))
-                add_grid(axes, look)
-                label_ends(axes, labels)
-        return figure
-
-    def _draw_leads(self, parts: list[Results]) -> list[StudyFigure]:
-        """Plot the lead of every method with ED over the best without; no figure if there is nothing to compare."""
-        if not any(self._find_best(part, measure) for part in parts for measure in MEASURES):
-            return []
-        caption = (
-            "How far each method with ED is ahead of the best without it: the mean over seeds, with a 95% interval "
-            "paired by seed, which may go on beyond the panel. To the right of the line ED is better; a filled dot has "
-            "all of its interval there."
-        )
-        return [StudyFigure("leads", caption, lambda theme: self._plot_leads(parts, theme))]
-
-    def _plot_leads(self, parts: list[Results], theme: str) -> "Figure":
-        ours = [each for each in parts[0].recipe.methods if each.name in self.with_ed]
-        rows = [(part, each) for part in parts for each in ours if part.find(each.name).runs]
-        titles = [f"{each.title} · {part.point}" if len(parts) > 1 else each.title for part, each in rows]
-        styles = styles_of(parts[0].recipe, theme, self._name_others(parts[0]))
-        with open_figure(theme, (11, 1.6 + 0.46 * len(rows))) as (look, figure):
-            grid = figure.subplots(2, 4)
-            for axes, measure in zip(chain(*grid), MEASURES, strict=True):
-                best = {part.point: pair[1] for part in parts if (pair := self._find_best(part, measure))}
-                shown = [
-                    (place, styles[each.name].color, find_lead(measure, part.find(each.name), best[part.point]))
-                    for place, (part, each) in enumerate(rows)
-                    if part.point in best and part.find(each.name).spread(measure.key)
-                ]
-                _plot_panel(axes, shown, look.ground)
-                axes.axvline(0, color=look.ink, ls=":", lw=1)
-                name_rows(axes, look, titles)
-                axes.tick_params(labelleft=axes in grid[:, 0])
-                axes.set(title=measure.title)
-        return figure
 
     def _map_leads(self, parts: list[Results]) -> list[Table]:
         rows, bold = list[tuple[str, ...]](), set[tuple[int, int]]()
@@ -171,28 +89,6 @@ def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons:
     sign = 1 if measure.higher_is_better else -1
     values = (dict(sign * each.values(measure.key) / measure.unit) for each in (one, other))
     return Difference.of(*values, comparisons=comparisons)
-
-
-def _rename(figure: StudyFigure, point: str) -> StudyFigure:
-    """Add the point of the grid that a figure shows to its name and caption."""
-    return replace(figure, name=f"{figure.name}-{point.replace(' ', '-')}", caption=f"{point}: {figure.caption}")
-
-
-def _read_axis(results: Results, axis: str) -> float:
-    """Return the value of the grid's axis at the point of these results."""
-    found: float = next(each.runs[0].settings[axis] for each in results.done)
-    return found
-
-
-def _plot_panel(axes: "Axes", shown: Sequence[tuple[int, str, Difference]], ground: str) -> None:
-    """Plot leads by row; the means set the limits, because intervals from two seeds are very wide."""
-    ends = np.array([0.0, *(lead.value for *_, lead in shown)])
-    reach = 0.35 * float(np.ptp(ends)) or 1.0
-    axes.set_xlim(ends.min() - reach, ends.max() + reach)
-    for place, color, lead in shown:
-        ahead = lead.interval is not None and lead.interval[0] > 0
-        axes.plot(lead.interval or (), [place] * 2 if lead.interval else (), color=color, lw=1.4, alpha=0.7)
-        axes.plot(lead.value, place, "o", ms=6, color=color, mfc=color if ahead else ground)
 
 
 def _judge(results: Results, measure: Measure, one: MethodRuns, other: MethodRuns, *, comparisons: int) -> Verdict:
