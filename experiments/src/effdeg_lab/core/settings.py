@@ -106,8 +106,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON has them: lists instead of tuples."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return json.loads(json.dumps(asdict(self)))
 
     @property
     def hash(self) -> str:

@@ -303,8 +303,7 @@ class StackedStep:
             own = {f"model.{name}": value for name, value in (parameters | buffers).items()}
             x, y = self._task.regularizer.batch(x, y)
             with autocast(self._device, self._task.precision):
-                found: tuple[Tensor, Tensor] = functional_call(objective, own, (x, y, weight), tie_weights=False)
-                return found
+                return functional_call(objective, own, (x, y, weight), tie_weights=False)
 
         return compile_on(self._device, vmap(loss, randomness="different"), enabled=self._task.compile)
 

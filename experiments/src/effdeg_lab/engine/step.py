@@ -370,8 +370,7 @@ class Step:
             with autocast(self._device, self._task.precision):
                 named = {f"model.{name}": value for name, value in parameters.items()}
                 # Without new parameters this simply calls the objective.
-                found: tuple[Tensor, Tensor] = functional_call(objective, named, batch, tie_weights=False)
-                return found
+                return functional_call(objective, named, batch, tie_weights=False)
 
         alone = self._wrapper is self._model
         enabled = self._task.compile and alone and (not penalized or self._task.compile_penalty)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,9 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, setting
 from effdeg_lab.engine.loop import measure_each
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.figures import Figure, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _OUTPUTS = 3
 
@@ -305,8 +302,7 @@ def compute_errors(outcomes: pd.DataFrame, passes: int) -> "pd.Series[float]":
     """Return the root mean square errors with a number of forward passes; nan for fewer than two paths."""
     bias = outcomes[["bias", "whole_bias"]].abs().max(axis=1)
     deviation = (1 + outcomes["whole_bias"]) * outcomes["spread"] * np.sqrt(outcomes["nodes"] / passes)
-    errors: pd.Series[float] = np.hypot(bias, deviation).where(2 * outcomes["nodes"] <= passes)
-    return errors
+    return np.hypot(bias, deviation).where(2 * outcomes["nodes"] <= passes)
 
 
 class EstimatorStudy(Study):
@@ -401,7 +397,7 @@ def _make_warnings(results: Results) -> Table:
     return Table("Whether a measurement warns when it is wrong", ("", "wrong", *warned), tuple(rows), notes)
 
 
-def _draw_degrees(results: Results, theme: str) -> "Figure":
+def _draw_degrees(results: Results, theme: str) -> Figure:
     with open_figure(theme, (8.5, 4.2)) as (colors, figure):
         axes, labels = figure.subplots(), []
         for each in results.done:

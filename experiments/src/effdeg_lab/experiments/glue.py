@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,14 +36,10 @@ from effdeg_lab.engine.stacked import Member, train_stack
 from effdeg_lab.engine.step import Task, evaluating
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.show.columns import ROUGH, MethodTable, count_seeds, format_price, is_rough, measure_price, tested_on
-from effdeg_lab.show.figures import name_rows, open_figure, styles_of
+from effdeg_lab.show.figures import Axes, Figure, name_rows, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _CHUNK = 512
 _MOST_BATCHES = 0.75
@@ -481,7 +477,7 @@ class FineTuned(Study):
         )
         return table.make(f"{self._name(results)}: {self.metric} on the half to report", notes)
 
-    def _plot(self, results: Results, theme: str) -> "Figure":
+    def _plot(self, results: Results, theme: str) -> Figure:
         methods = results.done
         others = [each.name for each in results.recipe.methods if each.changes.get("regularizer") != "ed"]
         styles = styles_of(results.recipe, theme, others)
@@ -596,7 +592,7 @@ def _name_examples(results: Results) -> str:
     return "dev" if tested_on(results) == "test" else "the held-out training examples"
 
 
-def _plot_mean(axes: "Axes", place: int, found: Difference, color: str, fill: str) -> None:
+def _plot_mean(axes: Axes, place: int, found: Difference, color: str, fill: str) -> None:
     """Plot a mean in percentage points, with its interval if it has one."""
     if found.interval:
         axes.plot([100 * end for end in found.interval], [place] * 2, color=color, lw=1.6)

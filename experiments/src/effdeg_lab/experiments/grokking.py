@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,12 +31,9 @@ from effdeg_lab.engine import Task, open_loop
 from effdeg_lab.engine.evaluation import fit_trace
 from effdeg_lab.engine.examples import Split
 from effdeg_lab.models import Decoder
-from effdeg_lab.show.figures import add_grid, open_figure
+from effdeg_lab.show.figures import Figure, add_grid, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _WARM_UP, _BETAS = 10, (0.9, 0.98)  # Power et al.'s
 _AT_ONCE = 8192  # equations per batch: enough to fill a GPU, and not too many for a small one
@@ -347,7 +344,7 @@ def _format_degrees(courses: Sequence[Course], moment: Moment) -> str:
     return f"{np.mean(values):.3f} ± {math.hypot(*errors) / len(errors):.3f}"
 
 
-def draw_courses(methods: Sequence[MethodRuns], theme: str) -> "Figure":
+def draw_courses(methods: Sequence[MethodRuns], theme: str) -> Figure:
     """Plot training, with a column for each method, its first seed thick and the others thin."""
     with open_figure(theme, (1.0 + 3.2 * len(methods), 8.6)) as (colors, figure):
         grid = figure.subplots(5, len(methods), sharex="col", squeeze=False, height_ratios=[1.3, 1.3, 1, 1, 1])

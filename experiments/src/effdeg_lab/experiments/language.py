@@ -174,8 +174,7 @@ class Completer(nn.Module):
         itself = torch.eye(length, dtype=torch.bool, device=hidden.device)
         seen = (earlier & mask[:, None]) | itself
         kept = {"use_cache": False, "logits_to_keep": self.longest if last is None else last}
-        logits: Tensor = self.model(inputs_embeds=hidden, attention_mask=seen[:, None], **kept).logits
-        return logits
+        return self.model(inputs_embeds=hidden, attention_mask=seen[:, None], **kept).logits
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.encode(*self.embed(tokens))
@@ -192,8 +191,7 @@ class LoRA(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x) + _LORA_SCALE * self.up(self.down(x))
-        return found
+        return self.layer(x) + _LORA_SCALE * self.up(self.down(x))
 
 
 def load_model(folder: Path, settings: Completing) -> Completer:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pandas as pd
 from scipy.stats import t as student
@@ -13,12 +13,9 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.contest import DEPARTS, ED, PLAIN, SETTINGS, make_recipe
 from effdeg_lab.show.columns import MethodTable, list_notes
-from effdeg_lab.show.figures import name_rows, open_figure
+from effdeg_lab.show.figures import Figure, name_rows, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEST, SIMPLE, COMPLEX = "test", "MNIST randomized", "CIFAR randomized"
 _KEYS = {TEST: "test_accuracy", SIMPLE: f"further_tests.{SIMPLE}", COMPLEX: f"further_tests.{COMPLEX}"}
@@ -86,7 +83,7 @@ class MnistCifar(Study):
         title = f"Test accuracy with either half randomized: {results.heading}"
         return table.make(title, [note, *list_notes(results)])
 
-    def _plot_halves(self, results: Results, theme: str) -> "Figure":
+    def _plot_halves(self, results: Results, theme: str) -> Figure:
         methods = results.methods
         with open_figure(theme, (8.5, 0.9 + 0.55 * len(methods))) as (look, figure):
             axes = figure.subplots()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,12 +20,9 @@ from effdeg_lab.core.runs import Job, Run, read_run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.engine.loop import measure_each
 from effdeg_lab.experiments.polynomials import EXAMPLES_PER_PATH, estimate_mean
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.figures import Figure, Label, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _THRESHOLD = 1e-13  # coefficients below this share of the largest count as rounding errors
 _COARSE = 1e-2  # a threshold that would also ignore noise
@@ -277,7 +274,7 @@ def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[s
     ]
 
 
-def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> "Figure":
+def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> Figure:
     """Plot quantities against the total degree, with a panel for each and a curve for each method."""
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,12 +24,9 @@ from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.engine.loop import GpuLock
 from effdeg_lab.show.columns import format_duration
-from effdeg_lab.show.figures import add_grid, open_figure
+from effdeg_lab.show.figures import Figure, add_grid, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DEGREES = {1: 1, 2: 2, 3: 5, 4: 1, 5: 2, 6: 5}
 """The total degree of each map, by task."""
@@ -360,7 +357,7 @@ def _tabulate_cells(results: Results, columns: Sequence[Column], title: str) -> 
     return Table(title, ("", *heads), tuple(rows), notes)
 
 
-def _plot_values(results: Results, theme: str) -> "Figure":
+def _plot_values(results: Results, theme: str) -> Figure:
     tasks = np.array([task for task, method in zip(DEGREES, results.methods, strict=True) if method.runs])
     # The ratio of standard errors over a few paths to those over all paths.
     growth = math.sqrt(len(results.seeds) * results.scale["paths"] / _FEW_PATHS)

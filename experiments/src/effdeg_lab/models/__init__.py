@@ -34,8 +34,7 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*first, *second, nn.Linear(width, classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.layers(inputs.flatten(1))
-        return logits
+        return self.layers(inputs.flatten(1))
 
 
 def make_model(

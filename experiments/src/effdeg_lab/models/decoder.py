@@ -22,8 +22,7 @@ class _Embedding(nn.Module):
         self.register_buffer("positions", positions, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.tokens(tokens) + self.positions
-        return embedded
+        return self.tokens(tokens) + self.positions
 
 
 class _Block(nn.Module):
@@ -43,11 +42,10 @@ class _Block(nn.Module):
         queries, (keys, values) = self._by_head(self.queries(kept)), self.keys_and_values(x).chunk(2, dim=-1)
         attended = _attend(queries, self._by_head(keys), self._by_head(values))
         x = self.norms[0](kept + self.out(attended.transpose(1, 2).flatten(2)))
-        normalized: Tensor = self.norms[1](x + self.mlp(x))
-        return normalized
+        return self.norms[1](x + self.mlp(x))
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -75,5 +73,4 @@ class Decoder(nn.Module):
         for block in self.blocks:
             # Only the last block's output at the equals sign is used.
             x = block(x, last=block is self.blocks[-1])
-        logits: Tensor = self.answer(x[:, -1])
-        return logits
+        return self.answer(x[:, -1])

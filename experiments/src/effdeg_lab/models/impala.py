@@ -15,8 +15,7 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
-        return added
+        return x + self.second(torch.relu(self.first(torch.relu(x))))
 
 
 class Trunk(nn.Sequential):

@@ -65,8 +65,7 @@ class ImageClassifier(nn.Module):
         return normalize(features, dim=-1) if self.unit_features else features
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.encode(images))
-        return logits
+        return self.head(self.encode(images))
 
 
 def find_pretrained(name: str, folder: Path | None) -> Path:
@@ -190,8 +189,7 @@ class _ClipEncoder(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.model(pixel_values=images).image_embeds
-        return features
+        return self.model(pixel_values=images).image_embeds
 
 
 _CLIP_NAMES = {
@@ -266,8 +264,7 @@ def load_zero_shot_head(folder: Path, *, device: str | torch.device = "cpu") -> 
         with explain_errors(file, "a zero-shot head"), safe_open(file, "pt") as stored:
             if stored.metadata() != _identify_head(folder):
                 raise ValueError(f"it is not of {folder} with these classes and templates; delete it.")
-            weights: Tensor = stored.get_tensor("weight")
-            return weights
+            return stored.get_tensor("weight")
     weights = _compute_head(folder, [each.name for each in read_classes()], read_templates(), device)
     keep_zero_shot_head(folder, weights)
     return weights

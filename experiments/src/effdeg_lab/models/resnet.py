@@ -32,8 +32,7 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.blocks(self.stem(images)).mean((2, 3)))
-        return logits
+        return self.head(self.blocks(self.stem(images)).mean((2, 3)))
 
 
 class ResNet9(nn.Module):
@@ -55,8 +54,7 @@ class ResNet9(nn.Module):
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.layers(images).mean((2, 3)))
-        return logits
+        return self.head(self.layers(images).mean((2, 3)))
 
 
 def _convolve(channels: int, width: int, *pooling: nn.Module) -> list[nn.Module]:

@@ -56,8 +56,7 @@ class TextClassifier(nn.Module):
         return hidden, mask.bool()
 
     def encode(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        logits: Tensor = self.model(inputs_embeds=hidden, attention_mask=mask.long()).logits
-        return logits
+        return self.model(inputs_embeds=hidden, attention_mask=mask.long()).logits
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.encode(*self.embed(tokens))
@@ -72,8 +71,7 @@ class _Given(nn.Module):
 
     def forward(self, input_ids: None = None, inputs_embeds: Tensor | None = None, *_: Any, **__: Any) -> Tensor:  # noqa: ARG002
         """Return the embeddings that the model was given, normalized if they are not yet."""
-        found: Tensor = self.after(inputs_embeds)
-        return found
+        return self.after(inputs_embeds)
 
 
 def load_classifier(

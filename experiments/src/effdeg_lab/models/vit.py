@@ -97,8 +97,7 @@ class EncoderBlock(nn.Module):
         qkv = self.qkv(self.norms[0](x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = scaled_dot_product_attention(*qkv).transpose(1, 2).reshape(batch, tokens, width)
         x = x + self.dropout(self.out(attended))
-        added: Tensor = x + self.dropout(self.mlp(self.norms[1](x)))
-        return added
+        return x + self.dropout(self.mlp(self.norms[1](x)))
 
 
 class Encoder(nn.Sequential):
@@ -161,8 +160,7 @@ class ViT(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         tokens = self.norm(self.blocks(self.dropout(self.embed(images))))
-        logits: Tensor = self.head(tokens[:, 0] if self.pool == "token" else tokens.mean(1))
-        return logits
+        return self.head(tokens[:, 0] if self.pool == "token" else tokens.mean(1))
 
     def fuse(self, fused: bool = True) -> None:
         """Use custom kernels for the blocks where possible: for ViT-Tiny's 64 tokens, in bf16, on an H100 or H200.

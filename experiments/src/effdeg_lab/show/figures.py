@@ -14,10 +14,12 @@ import numpy as np
 from effdeg_lab.core.recipe import Recipe
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
-    from effdeg.plots import Theme
+    from effdeg.plots import Theme as Theme
+else:  # matplotlib is imported by what draws
+    Axes = Figure = Theme = Any
 
 Line = str | tuple[int, tuple[float, ...]]  # as matplotlib has it: a name, or an offset and dashes
 # After the theme's own blue; color-blind readers can distinguish them, and labels in them can be read.

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from effdeg_lab.core.recipe import Study, StudyFigure
 from effdeg_lab.core.results import MethodRuns, Results
@@ -21,13 +21,10 @@ from effdeg_lab.show.columns import (
     tested_on,
     write_sweep_command,
 )
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
+from effdeg_lab.show.figures import Figure, Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.show.probabilities import list_scores
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # If the paper gives no spread, methods closer than this many points count as not distinguished: the spreads that it
 # does give for such networks range from 0.1 to 1.5 points.
@@ -203,7 +200,7 @@ def _has_own_epochs(results: Results) -> bool:
     return bool(epochs == results.epochs)
 
 
-def _plot_curves(results: Results, theme: str) -> "Figure":
+def _plot_curves(results: Results, theme: str) -> Figure:
     minutes = max(each.time() or 0.0 for each in results.done) > 120
     time = f"{'minutes' if minutes else 'seconds'} of training on {results.machines[0]}"
     panels = [(f"{tested_on(results)} accuracy, %", "epoch", "epoch", "test_accuracy", (1, 0.01))]

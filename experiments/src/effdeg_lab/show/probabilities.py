@@ -1,14 +1,11 @@
 """A table and a figure of scores: of predicted probabilities, and on corrupted images."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.show.columns import MethodTable, format_spread
 from effdeg_lab.show.tables import NOTHING, Table
-
-if TYPE_CHECKING:
-    pass
 
 
 class Measure(NamedTuple):

@@ -1,20 +1,17 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from effdeg_lab.core.recipe import Method, Study, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
 from effdeg_lab.show.columns import MethodTable, format_difference, format_points, make_table, read_curve, tested_on
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
+from effdeg_lab.show.figures import Figure, Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LAST, BEST = "test_accuracy", "best_test_accuracy"
 AREA_UNDER_MARGIN = "area_under_margin"
@@ -143,7 +140,7 @@ def _has_curves(results: Results) -> bool:
     return any(read_curve(each, "epoch", LAST) is not None for each in results.done)
 
 
-def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> "Figure":
+def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> Figure:
     with open_figure(theme, (5.2 * len(parts), 3.9)) as (look, figure):
         for axes, (name, results) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
             labels, lowest = list[Label](), list[float]()

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from effdeg_lab.core.recipe import Method, Recipe, StudyFigure
 from effdeg_lab.core.results import Difference, MethodRuns, Results
@@ -13,9 +13,6 @@ from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.probabilities import MEASURES, Measure, find_best
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

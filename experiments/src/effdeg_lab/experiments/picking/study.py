@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
@@ -28,12 +28,9 @@ from effdeg_lab.engine.observation import COPIES, DEGREES, decode
 from effdeg_lab.experiments.glue import RDROP_WEIGHT, FineTuning, check_texts
 from effdeg_lab.experiments.glue import train as train_text
 from effdeg_lab.experiments.picking.foreign import Foreign, check_foreign, run_foreign
-from effdeg_lab.show.figures import name_rows, open_figure
+from effdeg_lab.show.figures import Figure, name_rows, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array = np.ndarray[Any, Any]
 
@@ -504,7 +501,7 @@ def _format(value: float, interval: tuple[float, float] | None, digits: int) -> 
     return f"{value:z.{digits}f}{spread}"
 
 
-def plot_pools(pools: tuple[Pool, ...], theme: str) -> "Figure":
+def plot_pools(pools: tuple[Pool, ...], theme: str) -> Figure:
     """Draw the accuracies by chance, of the pick and of the best as bars, for every pool of networks that fit."""
     gains = [each for each in list_all_gains(pools, fitted=True) if not each.within]
     with open_figure(theme, (7.0, 1.0 + 0.42 * len(gains))) as (look, figure):

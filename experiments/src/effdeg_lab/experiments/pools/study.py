@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,11 +16,9 @@ from effdeg.proxies import larger_is_better
 from effdeg_lab.core.recipe import Recipe, Study, StudyFigure
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
+from effdeg_lab.show.figures import Figure
 from effdeg_lab.show.tables import NOTHING, Table, to_sentence
 from effdeg_lab.show.verdicts import Verdict, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The effective degree, raw and normalized: on the training images that all other measures use, on test images, and
 # between random pixels.
@@ -324,7 +322,7 @@ def _match(names: Sequence[str], pattern: str) -> list[str]:
     return [name for name in names if fnmatchcase(name, pattern)]
 
 
-def plot_panels(ranking: Ranking, stratum: str, theme: str) -> "Figure":
+def plot_panels(ranking: Ranking, stratum: str, theme: str) -> Figure:
     """Plot the gap against the paper's four measures in one stratum, each in its best variant."""
     known = [name for name in PANELS if name in ranking.best or name in ranking.scores]
     return ranking.plot_strata(known, theme=theme)[stratum]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,16 +13,10 @@ from effdeg_lab.core.results import Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.procgen.ppo import PPO, check_games, train
 from effdeg_lab.show.columns import MethodTable, format_price, format_spread, measure_price, read_curve
-from effdeg_lab.show.figures import Label, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.figures import Axes, Figure, Label, Theme, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from effdeg.plots import Theme
 
 _SPEED = "steps_per_second"
 _UNSEEN: dict[str, Any] = {"lw": 1.7}
@@ -131,7 +125,7 @@ def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
     return format_spread(spread and replace(spread, std=spread.stderr), nothing)
 
 
-def _plot(several: Sequence[Results], theme: str) -> "Figure":
+def _plot(several: Sequence[Results], theme: str) -> Figure:
     from matplotlib.lines import Line2D
 
     columns = min(len(several), 2)
@@ -148,7 +142,7 @@ def _plot(several: Sequence[Results], theme: str) -> "Figure":
     return figure
 
 
-def _plot_game(axes: "Axes", results: Results, look: "Theme", theme: str) -> None:
+def _plot_game(axes: Axes, results: Results, look: Theme, theme: str) -> None:
     """Plot the returns of one game's agents, those of training levels behind."""
     # ED is blue, as in other figures.
     labels, styles = [], styles_of(replace(results.recipe, equal_time="ed"), theme)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,16 +14,10 @@ from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.engine.interpolation import Point, covers
 from effdeg_lab.show.columns import MethodTable, format_points, list_notes, list_values, make_table, tested_on
-from effdeg_lab.show.figures import Label, Style, add_grid, label_points, open_figure, styles_of
+from effdeg_lab.show.figures import Axes, Figure, Label, Style, Theme, add_grid, label_points, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from effdeg.plots import Theme
 
 MEAN = "shifted_accuracy"
 SOUPS = "soups.json"
@@ -104,7 +98,7 @@ class Shifts(Study):
         title = f"At the end of training, {tested_on(results)} and shifted images: {results.heading}"
         return table.make(title, notes)
 
-    def _plot(self, results: Results, theme: str) -> "Figure":
+    def _plot(self, results: Results, theme: str) -> Figure:
         styles = styles_of(replace(results.recipe, equal_time="ed"), theme)  # ED is blue, as elsewhere
         with open_figure(theme, (7.2, 5.2)) as (look, figure):
             axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
@@ -273,7 +267,7 @@ def tabulate_soups(found: Mapping[str, Any]) -> Table:
     return make_table("Soups of sweeps", columns, notes)
 
 
-def _plot_curves(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
+def _plot_curves(axes: Axes, curves: np.ndarray, style: Style) -> np.ndarray:
     """Plot the curves of all seeds and their mean, with standard errors; return the mean."""
     mean: np.ndarray = curves.mean(0)
     for curve in curves if len(curves) > 1 else ():
@@ -288,7 +282,7 @@ def _plot_curves(axes: "Axes", curves: np.ndarray, style: Style) -> np.ndarray:
     return mean
 
 
-def _show(axes: "Axes", points: np.ndarray, look: "Theme") -> None:
+def _show(axes: Axes, points: np.ndarray, look: Theme) -> None:
     """Limit the axes to some points, with a margin."""
     low, high = points.min(0), points.max(0)
     margin = 0.08 * (high - low) + 0.2
