@@ -2,12 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 from toy_results import METHODS, PRICES
 
-from effdeg.plots import THEMES, open_figure
+from effdeg.plots import THEMES
 from effdeg_lab.core.recipe import Method
-from effdeg_lab.show.figures import Label, Style, label_points, spread_apart, styles_of
+from effdeg_lab.show.figures import Style, spread_apart, styles_of
 
 
 def test_places_keep_their_distance_and_their_order():
@@ -18,16 +17,6 @@ def test_places_keep_their_distance_and_their_order():
     assert (max(places), places[2]) == (1, 0.1)
     # Where there is no room they run over, but not into one another.
     assert np.diff(sorted(spread_apart([0.5] * 20, 0.1))).min() == pytest.approx(0.1)
-
-
-def test_labels_of_points_do_not_overlap():
-    with open_figure("dark", (6, 4)) as (_, figure):
-        axes = figure.subplots()
-        axes.set(xlim=(-1, 3), ylim=(-1, 1))
-        label_points(axes, [Label(f"label {index}", index % 3, 0.001 * index, "w") for index in range(9)])
-        figure.draw_without_rendering()
-        boxes = [Text.get_window_extent(text) for text in axes.texts]
-    assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[:index])
 
 
 def test_methods_have_one_color_each():

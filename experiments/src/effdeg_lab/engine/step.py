@@ -2,12 +2,12 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,37 +19,6 @@ from effdeg.baselines import ICT, UDA, Consistency, FixMatch, Method, RDrop
 from effdeg_lab.engine.flat import Decays, FlatParameters
 
 State = dict[str, Any]
-
-
-class Memory(Protocol):
-    """What is remembered from one evaluation or batch to the next; it is saved in checkpoints."""
-
-    def state(self) -> State:
-        """Return the state to keep in a checkpoint."""
-
-    def restore(self, state: State) -> None:
-        """Continue from a checkpoint's state."""
-
-    def summarize(self) -> State:
-        """Return what belongs in the summary of the run."""
-
-
-class Source(Protocol):
-    """The source of batches that are not on the device; its state is saved in checkpoints."""
-
-    waited: float  # seconds that steps have waited for their batch
-
-    def state(self) -> State:
-        """Return the state to keep in a checkpoint."""
-
-    def allocate(self, size: int) -> tuple[Tensor, ...]:
-        """Return tensors on the device for a batch of this size."""
-
-    def read(self, plan: Iterable[tuple[int, Tensor]], size: int) -> Generator[tuple[Tensor, ...]]:
-        """Yield the batches with given indices in given epochs; each must be used before the next is requested."""
-
-    def restore(self, state: State | None) -> None:
-        """Continue from a checkpoint's state, or start anew."""
 
 
 class Teacher(nn.Module):
@@ -110,9 +79,9 @@ class Task:
     # It must leave torch's random numbers alone, and is called again if the run was stopped in it.
     evaluate: Callable[[int, float | None], dict[str, Any]]
     describe: Callable[[dict[str, Any]], str]  # writes a log entry in a few words, for the progress bar
-    source: Source | None = None  # of batches that are not on the device already
+    source: Any = None  # of batches that are not on the device already: StreamedExamples
     teacher: Teacher | None = None  # an average of the model, updated after each step
-    memory: Memory | None = None  # of the evaluations
+    memory: Any = None  # of the evaluations, kept in checkpoints: WrongLabels
     # If steps differ in shape, such as in the length of texts: all shapes, and which one the examples of given indices
     # need. A graph is captured for each.
     shapes: tuple[int, ...] = ()

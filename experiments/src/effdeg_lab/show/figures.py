@@ -6,7 +6,7 @@ Importing this does not load matplotlib; drawing does.
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
-from itertools import cycle, product
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -41,10 +41,6 @@ _SHAPES: tuple[tuple[Line, str], ...] = (
 MARKERS = tuple(marker for _, marker in _SHAPES)  # where dots are named by a legend: color alone is not enough
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE
-# Where a label may be, from its point: one at the height of its point is read most easily.
-_OFFSETS = sorted(
-    product((7, -7, 24, -24, 44, -44), (0, 8, -8, 16, -16, 24, -24)), key=lambda at: np.hypot(at[0], 2 * at[1])
-)
 
 
 @dataclass(frozen=True)
@@ -130,41 +126,18 @@ def label_ends(axes: "Axes", labels: Sequence[Label]) -> None:
     """
     if not labels:
         return
-    figure, right, grid = _fix_limits(axes), axes.get_xlim()[1], axes.get_gridspec()
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    figure, right, grid = cast("Figure", axes.get_figure()), axes.get_xlim()[1], axes.get_gridspec()
     points = figure.get_figheight() * 0.72 * 72 / (grid.nrows if grid else 1)  # the height of the axes, roughly
     heights = (axes.transScale + axes.transLimits).transform([(label.x, label.y) for label in labels])[:, 1]
     places = spread_apart(heights, _LINE_HEIGHT / points)
     for label, height, place in zip(labels, heights, places, strict=True):
         axes.plot([label.x, right], [label.y] * 2, ":", color=label.color, lw=0.9, alpha=0.6, zorder=1)
-        where = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
-        _write(axes, label, (1.0, height), (1.07, place), {"relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}, where)
-
-
-def label_points(axes: "Axes", labels: Sequence[Label]) -> None:
-    """Write labels next to their points, where they cover neither each other nor another point.
-
-    Call it when everything is drawn: it fixes the limits of the axes.
-    """
-    from matplotlib.textpath import TextPath
-    from matplotlib.transforms import Bbox
-
-    figure = _fix_limits(axes)
-    figure.draw_without_rendering()  # the layout decides how many points the axes have
-    labels = sorted(labels, key=lambda label: -label.y)
-    points = axes.transData.transform([(label.x, label.y) for label in labels]) * 72 / figure.dpi
-    (left, bottom), (right, top) = axes.get_window_extent().get_points() * 72 / figure.dpi
-    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
-    where = {"textcoords": "offset points", "bbox": {"fc": axes.get_facecolor(), "ec": "none", "pad": 0.5}}
-    for label, (x, y) in zip(labels, points, strict=True):
-        width = TextPath((0, 0), label.text, size=_SIZE).get_extents().width + 2
-        starts = [(x + across - (width if across < 0 else 0), y + up - _LINE_HEIGHT / 2) for across, up in _OFFSETS]
-        boxes = [Bbox.from_bounds(*start, width, _LINE_HEIGHT) for start in starts]
-        free = [box for box in boxes if not box.count_overlaps(taken)]
-        inside = [box for box in free if left <= box.x0 and bottom <= box.y0 and box.x1 <= right and box.y1 <= top]
-        box = (inside or free or boxes)[0]
-        taken.append(box)
-        offset = (box.x0 - x, box.y0 + _LINE_HEIGHT / 2 - y)
-        _write(axes, label, (label.x, label.y), offset, {"shrinkA": 0, "shrinkB": 3}, where)
+        shape: dict[str, Any] = {"arrowstyle": "-", "color": label.color, "lw": 0.6, "alpha": 0.6}
+        leader = {**shape, "relpos": (0.0, 0.5), "shrinkA": 1, "shrinkB": 0}
+        where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
+        style: dict[str, Any] = {"color": label.color, "fontsize": _SIZE, "va": "center", **where}
+        axes.annotate(label.text, (1.0, height), (1.07, place), arrowprops=leader, **style)
 
 
 def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float]:
@@ -178,14 +151,3 @@ def spread_apart(wanted: Sequence[float] | np.ndarray, gap: float) -> list[float
         places[index] = min(places[index], top)
         top = places[index] - gap
     return [float(place) for place in places[np.argsort(order)]]
-
-
-def _fix_limits(axes: "Axes") -> "Figure":
-    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
-    return cast("Figure", axes.get_figure())
-
-
-def _write(axes: "Axes", label: Label, point: Any, place: Any, leader: dict[str, Any], options: dict[str, Any]) -> None:
-    arrow = {"arrowstyle": "-", "color": label.color, "lw": 0.6, "alpha": 0.6, **leader}
-    style: dict[str, Any] = {"color": label.color, "fontsize": _SIZE, "va": "center", **options}
-    axes.annotate(label.text, point, place, arrowprops=arrow, **style)

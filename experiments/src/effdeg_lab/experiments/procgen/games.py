@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from effdeg.io import describe_install
-from effdeg_lab.core.settings import suggest
 
-GAMES = ("starpilot", "dodgeball", "jumper", "fruitbot")
 ACTIONS = 15  # of every game: nine directions and six buttons, whether the game uses them or not
-_BACKENDS = ("procgen", "toy")
 
 Observation = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.bool_]]
 
@@ -31,53 +28,23 @@ class Levels:
     first: int
     count: int
 
-    def __post_init__(self) -> None:
-        # In Procgen a count of 0 means all levels.
-        if self.first < 0 or self.count < 1 or self.first + self.count >= 2**31:
-            raise ValueError(f"{self}: first must be at least 0, count at least 1, and their sum below 2**31.")
-
 
 TRAINING = Levels(0, 500)
 UNSEEN = Levels(500, 100_000)
 
 
-class Games(Protocol):
-    """Several copies of one game, played side by side; each starts its next episode by itself, on a random level."""
-
-    def observe(self) -> Observation:
-        """Wait for the games; return their frames, the rewards of the last actions, and which episodes have ended.
-
-        Where an episode has ended, the frame is the first of the next one. Before the first action all rewards are 0
-        and no episode has ended. Later calls do not change the returned arrays. Frames are (games, height, width, 3).
-        """
-        ...
-
-    def act(self, actions: NDArray[np.integer]) -> None:
-        """Start the next step of all games, one action for each, without waiting for them."""
-        ...
-
-    def levels(self) -> NDArray[np.int64]:
-        """Wait for the games and return the number of the level that each is on."""
-        ...
-
-
-def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str) -> Games:
+def open_games(game: str, *, count: int, levels: Levels, seed: int, backend: str) -> "Procgen | ToyGames":
     """Start several copies of a game of ``"procgen"``, or of the ``"toy"`` game, which stands in for any.
 
-    Episodes are drawn from the levels, with replacement, in an order that the seed decides.
+    Episodes are drawn from the levels, with replacement, in an order that the seed decides. Each copy starts its next
+    episode by itself. ``act`` starts the next step of all games, one action for each, without waiting for them;
+    ``observe`` waits, and returns the frames (games, height, width, 3), the rewards, and which episodes have ended.
+    Where one has ended, the frame is the first of the next. Later calls do not change the returned arrays.
     """
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown. {suggest(backend, _BACKENDS)}")
-    if game not in GAMES:
-        raise ValueError(f"game={game!r} is unknown. {suggest(game, GAMES)}")
-    if count < 1:
-        raise ValueError(f"count={count} is too small: at least one game must be played.")
-    if seed < 0:
-        raise ValueError(f"seed={seed} is negative: it must be at least 0.")
     if backend == "toy":
         return ToyGames(count, levels, seed)
     # Procgen requires less than 2**31.
-    return _Procgen(game, count, levels, int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)
+    return Procgen(game, count, levels, int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)
 
 
 def import_procgen() -> ModuleType:
@@ -92,19 +59,11 @@ def import_procgen() -> ModuleType:
         raise missing from error
 
 
-def check_actions(actions: NDArray[np.integer], count: int) -> NDArray[np.int32]:
-    """Return actions as Procgen takes them; raise unless there is a possible one for each game."""
-    # Procgen would take -1 for a restart.
-    if actions.shape != (count,) or actions.min() < 0 or actions.max() >= ACTIONS:
-        raise ValueError(f"expected actions of shape ({count},) from 0 to {ACTIONS - 1}; got {actions!r}.")
-    return actions.astype(np.int32)
-
-
-class _Procgen:
+class Procgen:
     """Games of the package procgen: threads in C++ play them between ``act`` and ``observe``."""
 
     def __init__(self, game: str, count: int, levels: Levels, seed: int) -> None:
-        self._count, self._acted = count, False
+        self._acted = False
         self._games = import_procgen().ProcgenGym3Env(
             num=count,
             env_name=game,
@@ -122,11 +81,8 @@ class _Procgen:
         return frames["rgb"], rewards, first & self._acted
 
     def act(self, actions: NDArray[np.integer]) -> None:
-        self._games.act(check_actions(actions, self._count))
+        self._games.act(actions.astype(np.int32))
         self._acted = True
-
-    def levels(self) -> NDArray[np.int64]:
-        return np.array([each["level_seed"] for each in self._games.get_info()], dtype=np.int64)
 
 
 TOY_SIZE = 8  # of a frame; the square's is a quarter
@@ -170,16 +126,12 @@ class ToyGames:
         return np.stack(frames), self._rewards.copy(), self._ended.copy()
 
     def act(self, actions: NDArray[np.integer]) -> None:
-        actions = check_actions(actions, len(self._levels))
         for game, (level, time) in enumerate(zip(self._levels.tolist(), self._time, strict=True)):
             sides = draw_toy_level(level)[1]
             self._rewards[game] = actions[game] == sides[time]
             self._ended[game] = time + 1 == len(sides)
             self._levels[game] = self._draw(game) if self._ended[game] else level
         self._time = np.where(self._ended, 0, self._time + 1)
-
-    def levels(self) -> NDArray[np.int64]:
-        return self._levels.copy()
 
     def _draw(self, game: int) -> int:
         return self._from.first + int(self._random[game].integers(self._from.count))
@@ -196,7 +148,7 @@ _GAP = 2  # white pixels between frames
 class Players:
     """Games that are played side by side: what they show now, and the returns of the episodes that have ended."""
 
-    def __init__(self, games: Games) -> None:
+    def __init__(self, games: Procgen | ToyGames) -> None:
         self._games = games
         self.frames, self.rewards, self.starts = games.observe()
         self._running = np.zeros(len(self.frames))

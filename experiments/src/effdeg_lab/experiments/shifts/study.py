@@ -14,7 +14,7 @@ from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.engine.interpolation import Point, covers
 from effdeg_lab.show.columns import MethodTable, format_points, list_notes, list_values, make_table, tested_on
-from effdeg_lab.show.figures import Axes, Figure, Label, Style, Theme, add_grid, label_points, open_figure, styles_of
+from effdeg_lab.show.figures import Axes, Figure, Label, Style, Theme, add_grid, label_ends, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
@@ -114,7 +114,7 @@ class Shifts(Study):
                     )
             _show(axes, np.concatenate(kept), look)
             axes.set(xlabel=f"{tested_on(results)} accuracy, %", ylabel="mean accuracy under shifts, %")
-            label_points(axes, labels)
+            label_ends(axes, labels)
         return figure
 
 
