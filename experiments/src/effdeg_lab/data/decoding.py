@@ -52,14 +52,10 @@ class Chunk(NamedTuple):
 
 
 class Crops(Dataset[tuple[Tensor, int]]):
-    """Stored images, each decoded on access: a random crop if ``least`` is given, else the center.
+    """Stored images, each decoded on access to ``size`` pixels a side.
 
-    Args:
-        images: The stored images.
-        size: Pixels a side.
-        seed: Determines the random crops, together with the epoch and the index.
-        least: The smallest share of an image's area that a random crop may cover.
-        margin: Without ``least``, the short side of an image divided by the side of the crop.
+    With ``least``, they are random crops of at least this share of an image's area, which depend on the seed, the epoch
+    and the index; else centers, whose side is the short side of the image divided by ``margin``.
     """
 
     def __init__(

@@ -99,10 +99,6 @@ def find_test_set(name: str, folder: Path, crop: Crop) -> TestSet:
 
     Classes are folders named by WordNet id; by number for ImageNetV2 as published; or by ObjectNet's names, without
     those that match no class of ImageNet.
-
-    Raises:
-        FileNotFoundError: If there are no images, or none of a class.
-        ValueError: If a folder is not that of a class.
     """
     layout = _LAYOUTS[name]
     crop, members = replace(crop, border=layout.border), _find_members(layout)

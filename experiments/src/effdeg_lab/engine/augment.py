@@ -25,14 +25,7 @@ _TRANSLATED, _CUT = 100 / 224, 80 / 224
 
 
 def augment_batch(images: Tensor, indices: Tensor, augment: str, *, crop_scale: float) -> Tensor:
-    """Pick a batch out of images and augment it by one of :data:`RESIZED`; crops keep the size of the images.
-
-    Args:
-        images: All images, as bytes.
-        indices: Which of them are in the batch.
-        augment: One of :data:`RESIZED`.
-        crop_scale: The smallest share of the area that a crop covers.
-    """
+    """Pick a batch out of images, as bytes, and augment it; crops cover at least a share of ``crop_scale`` each."""
     height, width = images.shape[2:]
     boxes = draw_boxes_to_crop(len(indices), (height, width), crop_scale, device=images.device)
     return augment_crops(resize_boxes(images, indices, *boxes), augment)

@@ -54,23 +54,15 @@ def fit_head(model: nn.Module, examples: DeviceExamples, settings: Training) -> 
 
 
 def fit_logistic(features: Tensor, labels: Tensor, classes: int, *, decay: float) -> tuple[Tensor, Tensor]:
-    r"""Return the weights, classes × D, and the biases of the logistic regression that fits features best.
+    r"""Return the weights, classes × D, and the biases of the logistic regression that fits features, N × D, best.
 
     They minimize
 
     .. math:: \frac{1}{N} \sum_n -\log \operatorname{softmax}(W x_n + b)_{y_n}
         + \frac{\lambda}{2} (\lVert W \rVert^2 + \lVert b \rVert^2),
 
-    which is strongly convex, so there is one minimum, independent of any random numbers; L-BFGS finds it in float64.
-
-    Args:
-        features: N × D.
-        labels: Class ids from 0, N.
-        classes: The number of classes.
-        decay: The weight :math:`\lambda` of the penalty, above 0.
-
-    Warns:
-        RuntimeWarning: If 2,000 steps do not reach the minimum.
+    with the decay :math:`\lambda > 0`. It is strongly convex, so there is one minimum, independent of any random
+    numbers; L-BFGS finds it in float64, and a warning says so if 2,000 steps do not reach it.
     """
     if not bool(features.isfinite().all()):
         raise ValueError("the features are not all finite.")

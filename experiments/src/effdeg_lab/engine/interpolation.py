@@ -94,11 +94,8 @@ class Soup:
 def greedy_soup(states: Mapping[str, Weights], score: Callable[[Weights], float]) -> Soup:
     """Return the mean of the models that improve it (model soups; Wortsman et al., 2022).
 
-    Models are tried from the best to the worst, and each stays if the mean with it scores higher than without.
-
-    Args:
-        states: State dicts of one model, by name.
-        score: Scores a state dict, on held-out examples that are used for nothing else; higher is better.
+    Models are tried from the best to the worst, and each stays if the mean with it scores higher than without, on
+    held-out examples that are used for nothing else.
     """
     scores = {name: score(state) for name, state in states.items()}
     first, *rest = sorted(scores, key=scores.__getitem__, reverse=True)

@@ -40,12 +40,7 @@ def score_labels(
     ``degree_within_label`` along paths to others with the same label, and ``degree_of_label`` along the latter, but
     with the label instead of the output at the example itself. An example with a rare label may have paths to itself.
     ``nearby`` is a control without degrees: one minus the probability of the label at the first points of these paths.
-
-    Args:
-        predict: Returns logits, without changing the model.
-        inputs: The examples, as ``predict`` takes them.
-        labels: Their given labels.
-        seed: Decides which other examples the paths lead to.
+    ``predict`` returns logits and leaves the model as it is; the seed decides which examples the paths lead to.
     """
     logits = predict(inputs)
     probabilities, ids = logits.softmax(1), labels[:, None]

@@ -111,15 +111,9 @@ def observe(
 ) -> dict[str, Any]:
     """Return what is kept of a network: predictions as text, the accuracy, and measures with their standard errors.
 
-    Args:
-        model: The network.
-        inputs: Examples.
-        copies: Their changed copies.
-        labels: Their labels, which only ``accuracy`` and ``correct`` are computed from.
-        paths: Paths between different examples, and as many from examples to their copies.
-        nodes: Points on each path.
-        labeled: Other examples with labels, for thresholded confidence.
-        embed: For texts, returns their embeddings, which paths lie between, and a mask; then ``model.encode`` goes on.
+    Only ``accuracy`` and ``correct`` are computed from the labels; other examples are ``labeled``, for thresholded
+    confidence. There are as many paths between different examples as from examples to their copies. For texts,
+    ``embed`` returns embeddings, which paths lie between, and a mask; ``model.encode`` goes on from there.
     """
     outputs, changed = (_predict(model, each) for each in (inputs, copies))
     correct = (outputs.argmax(1) == labels.to(outputs.device)).cpu()

@@ -47,12 +47,9 @@ def get_margin(name: str) -> float:
 
 
 class ImageClassifier(nn.Module):
-    """An encoder of images and a linear head. Both are trained, interpolated and averaged together.
+    """An encoder of normalized images and a linear head, which are trained, interpolated and averaged together.
 
-    Args:
-        encoder: Takes normalized images and returns features, N × D.
-        head: Takes features.
-        unit_features: Divide features by their norm before the head, as CLIP does.
+    With ``unit_features``, features are divided by their norm before the head, as CLIP does.
     """
 
     def __init__(self, encoder: nn.Module, head: nn.Linear, *, unit_features: bool = False) -> None:
@@ -83,12 +80,6 @@ def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], c
     """Load a pretrained network from the data folder, with a new head that is drawn from torch's random stream.
 
     The head of CLIP for 1,000 classes is instead its zero-shot head for ImageNet.
-
-    Args:
-        name: One of :data:`PRETRAINED`.
-        folder: The folder that holds the data sets.
-        shape: The shape of the images: channels, height, width.
-        classes: The number of classes of the new head.
     """
     place = find_pretrained(name, folder)
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
@@ -108,13 +99,9 @@ def load_pretrained(name: str, folder: Path | None, *, shape: tuple[int, ...], c
 def load_deit_tiny(file: Path, *, size: int = 224, classes: int | None = None) -> ImageClassifier:
     """Load DeiT-Tiny (Touvron et al., 2021) from a file with timm's names, ``deit_tiny_patch16_224.safetensors``.
 
-    It was trained on images of 224 pixels, normalized by ImageNet's mean and standard deviation. For other sizes the
-    position embeddings are resized bicubically.
-
-    Args:
-        file: The file of its weights.
-        size: The height and width of the images, a multiple of 16.
-        classes: The number of classes of a new head, drawn from torch's random stream; None keeps ImageNet's head.
+    It was trained on images of 224 pixels, normalized by ImageNet's mean and standard deviation. For other sizes, which
+    are multiples of 16, the position embeddings are resized bicubically. A new head for some ``classes`` is drawn from
+    torch's random stream; None keeps ImageNet's.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file} is not a file: expected the weights of DeiT-Tiny, deit_tiny_patch16_224.")
@@ -166,12 +153,7 @@ def _rename_timm(stored: Mapping[str, Tensor], side: int) -> dict[str, Tensor]:
 
 
 def load_clip(folder: Path, weights: Tensor) -> ImageClassifier:
-    """Load CLIP's image encoder (Radford et al., 2021) from a Hugging Face folder, with a head of the given weights.
-
-    Args:
-        folder: A folder with CLIP, as on the hub: ``openai/clip-vit-base-patch32``, for example.
-        weights: The weights of the head, classes × D, such as those of :func:`load_zero_shot_head`; its bias is zero.
-    """
+    """Load CLIP's image encoder (Radford et al., 2021) from a Hugging Face folder, with a head, classes × D."""
     encoder = _ClipEncoder(_load_model(folder, "CLIPVisionModelWithProjection"))
     features = encoder.model.config.projection_dim
     if weights.dim() != 2 or weights.shape[1] != features:
@@ -245,16 +227,8 @@ def load_zero_shot_head(folder: Path, *, device: str | torch.device = "cpu") -> 
     r"""Return the weights of CLIP's zero-shot head for ImageNet, 1,000 × D: computed once, then read from a file.
 
     Row :math:`c` is :math:`s \, \bar t_c / \lVert \bar t_c \rVert`, where :math:`\bar t_c` is the mean over the
-    templates of the text features of class :math:`c`, each of norm 1, and :math:`s` is CLIP's logit scale.
-
-    Args:
-        folder: A folder with CLIP and its tokenizer, as on the Hugging Face hub. The head is kept there, in
-            ``zero_shot_head.safetensors``.
-        device: Where the 80,000 texts are encoded, which takes minutes on a GPU.
-
-    Raises:
-        FileNotFoundError: If the folder does not hold CLIP and a tokenizer.
-        ValueError: If the file holds the head of other weights, names or templates.
+    templates of the text features of class :math:`c`, each of norm 1, and :math:`s` is CLIP's logit scale. Encoding the
+    80,000 texts takes minutes on a GPU, so the head is kept in CLIP's folder.
     """
     check_folder(folder)
     from safetensors import safe_open

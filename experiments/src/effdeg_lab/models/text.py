@@ -22,10 +22,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 class TextClassifier(nn.Module):
     """An encoder with a classification head, called with tokens, examples × 3 × length: ids, mask and types.
 
-    Args:
-        model: A Hugging Face model for sequence classification whose base model has a module ``embeddings``.
-        place: Where paths lie: at the output of the embeddings, after their normalization and dropout, or at the
-            ``sum`` of word, position and type embeddings before these.
+    Paths lie at the output of the embeddings, after their normalization and dropout, or at the ``sum`` before these.
     """
 
     def __init__(self, model: nn.Module, *, place: Place = "embeddings") -> None:

@@ -36,16 +36,11 @@ class Methods(Study):
     """Compares methods by their accuracy.
 
     The claim is the paper's order: of any two methods that differ by more than their spread in the paper, the same one
-    must be ahead here. If no two do, none may differ by more than that spread here.
-
-    Attributes:
-        candidate: The method of interest, whose gain over the first method is shown; by default the best one in the
-            paper.
-        within: If given, the claim is instead that the candidate and the first method differ by less than this many
-            points.
+    must be ahead here. If no two do, none may differ by more than that spread here. With ``within``, the claim is
+    instead that the candidate and the first method differ by less than so many points.
     """
 
-    candidate: str | None = None
+    candidate: str | None = None  # whose gain over the first method is shown; by default the best one in the paper
     within: float | None = None
     needs: ClassVar[str | None] = "test_accuracy"
 

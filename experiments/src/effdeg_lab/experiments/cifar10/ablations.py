@@ -32,12 +32,9 @@ class Prices(Methods):
     """Compares methods by the cost of a step, relative to the first method's, and by their share of the full gain.
 
     The claim: the most accurate method that takes at most 1.25 times the plain step keeps 95% of the full gain.
-
-    Attributes:
-        full: The method whose gain over the first is the full gain.
     """
 
-    full: str = field(kw_only=True)
+    full: str = field(kw_only=True)  # the method whose gain over the first is the full gain
 
     def claim(self, results: Results) -> Verdict:
         best, full = _find_best(results), results.find(self.full)

@@ -60,27 +60,16 @@ _NOTES = (
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Networks that were observed on the same examples.
+    """Networks that were observed on the same examples."""
 
-    Attributes:
-        name: What they are, and on which examples.
-        accuracy: Of each network.
-        predicted: Their predicted classes, networks × examples.
-        changed: The same for the changed copies.
-        correct: Whether predictions are correct.
-        measures: What each network has of each measure; lower is better.
-        fits: Whether networks fit their training examples.
-        columns: The ``configuration``, ``architecture``, ``network`` and ``recipe`` of each network.
-    """
-
-    name: str
-    accuracy: Array
-    predicted: Array
-    changed: Array
-    correct: Array
-    measures: Mapping[str, Array]
-    fits: Array
-    columns: Mapping[str, Array]
+    name: str  # what they are, and on which examples
+    accuracy: Array  # of each network
+    predicted: Array  # classes, networks × examples
+    changed: Array  # the same for the changed copies
+    correct: Array  # whether predictions are
+    measures: Mapping[str, Array]  # lower is better
+    fits: Array  # whether networks fit their training examples
+    columns: Mapping[str, Array]  # the configuration, architecture, network and recipe of each network
 
     def __len__(self) -> int:
         return len(self.accuracy)

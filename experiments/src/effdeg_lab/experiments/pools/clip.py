@@ -48,10 +48,8 @@ def measure_clip_pool(
     The effective degree is measured on ImageNet's validation images, sharpness on 2,048 training images. Test accuracy
     is the published one. Training accuracy is measured on ``train_images`` random training images; if the folder of
     checkpoints has ``imagenet_98_idxs.npy`` of model soups, none of them were held out. ``model_0``, the common start,
-    is left out. Rows of deleted checkpoints are kept. ``options`` are those of :func:`effdeg.measure_pool`.
-
-    Returns:
-        The rows of the checkpoints in the folder.
+    is left out. Rows of deleted checkpoints are kept, but not returned. ``options`` are those of
+    :func:`effdeg.measure_pool`.
     """
     known = read_soups(checkpoints)
     files = {name: checkpoints / f"{name}.pt" for name in known if (checkpoints / f"{name}.pt").is_file()}

@@ -33,11 +33,9 @@ class Shifts(Study):
 
     The claim has three parts: ED is ahead of the first method on the test set; it is ahead on the mean over
     shifts; and its curve, of the accuracies of weights between start and end, lies above that of the first.
-
-    Attributes:
-        paper: The paper's accuracies under shifts, by method and by shift, with their mean under ``mean``.
     """
 
+    # The paper's accuracies under shifts, by method and by shift, with their mean under "mean".
     paper: Mapping[str, Mapping[str, Reported]] = field(default_factory=dict)
     needs: ClassVar[str | None] = "test_accuracy"
 
