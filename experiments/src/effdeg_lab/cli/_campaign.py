@@ -110,7 +110,6 @@ def _read(file: Path, data: Path | None) -> "list[tuple[str, Plan]]":
 
 
 def _parse(arguments: list[str]) -> dict[str, Any]:
-    """Parse the options of a sweep as its command does."""
     command = typer.Typer(add_completion=False)
     command.command()(sweep)
     try:

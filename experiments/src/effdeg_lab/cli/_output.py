@@ -27,7 +27,6 @@ def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print facts with their labels, except for empty ones."""
     grid = Table.grid("", Column(overflow="fold"), padding=(0, 2))
     for label, text in facts.items():
         if text:
@@ -36,7 +35,6 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def print_parts(parts: "Iterable[str | tables.Table]") -> None:
-    """Print the sentences and tables of a report."""
     from effdeg_lab.show.tables import to_terminal
 
     console = Console(highlight=False)

@@ -199,7 +199,6 @@ def make_plan(
     tune: list[str] | None,
     equal_time: str | None,
 ) -> "Plan":
-    """Return what the options of a sweep ask for."""
     from effdeg_lab.core.sweep import Plan
 
     if no_tune and tune:

@@ -30,7 +30,6 @@ Progress = Literal["run", "not run", "not finished", "failed"]
 
 
 def group_runs(runs: Iterable[Run], names: Iterable[str]) -> list[tuple[dict[str, Any], list[Run]]]:
-    """Group runs by some of their settings, in order of appearance."""
     names = list(names)
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
@@ -133,13 +132,11 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread":
-        """Summarize the values of several seeds."""
         values = list(values)
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
     @property
     def stderr(self) -> float | None:
-        """The standard error of the mean; None for a single seed."""
         return None if self.std is None else self.std / math.sqrt(self.count)
 
 

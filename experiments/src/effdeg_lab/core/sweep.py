@@ -27,8 +27,6 @@ _SAME_TIME = 0.05  # training times count as equal if they differ by less than t
 
 @dataclass(frozen=True)
 class Plan:
-    """What the user asks a sweep to run."""
-
     recipe: Recipe
     methods: Sequence[str] = ()  # all if empty
     seeds: Sequence[int] = ()  # the recipe's if empty
@@ -132,7 +130,6 @@ class Plan:
         return [] if method.tune.keys() & self.changes.keys() else self.recipe.candidates(method)
 
     def _get_tuning(self) -> dict[str, Any]:
-        """Return the changes that tuning runs make to the recipe's settings."""
         tuning = {**self.recipe.tuning, **self.tuning_changes}
         if self.recipe.tuning:
             self.recipe.check_tuning(tuning, self._get_methods())

@@ -312,7 +312,6 @@ class RayPool:
             yield [ended for task in ready for ended in self._receive(task, self._pending.pop(task))]
 
     def close(self) -> None:
-        """Make all runs save and stop, and end the tasks."""
         for task in self._pending:
             self._ray.cancel(task)
         if self._pending:

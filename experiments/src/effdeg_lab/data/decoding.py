@@ -28,7 +28,6 @@ _MARGIN = 256 / 224
 
 
 def find_center(width: int, height: int, margin: float = _MARGIN) -> Box:
-    """Return the central square whose side is the image's short side divided by ``margin``."""
     side = min(width, height) / margin
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

@@ -74,14 +74,12 @@ class StoredImages:
             raise ValueError(f"{self.describe(index)} cannot be read as an image: {reason}.") from error
 
     def describe(self, index: int) -> str:
-        """Return where an image is, for messages."""
         if self.places is None:
             return str(self._locate(index))
         shard, row = map(int, self.places[index, 2:])
         return f"{os.fsdecode(self.names[index])} in row {row} of {self.shards[shard]}"
 
     def hash(self) -> str:
-        """Return a hash of the names and labels, in order."""
         digest = hashlib.sha256("\n".join(self.list_names()).encode("utf-8", "surrogateescape"))
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
         return digest.hexdigest()
@@ -97,13 +95,11 @@ class StoredImages:
 
 
 def store_folders(root: Path, labels: Mapping[str, int]) -> StoredImages:
-    """Return the images in the folders of classes, which have these labels, folder by folder."""
     images = [(f"{folder}/{name}", label) for folder, label in labels.items() for name in list_images(root / folder)]
     return store_names(root, [name for name, _ in images], [label for _, label in images])
 
 
 def list_classes(folder: Path) -> list[str]:
-    """List the folders in a folder, without hidden ones."""
     with os.scandir(folder) as entries:
         return sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
 
@@ -118,7 +114,6 @@ def list_images(folder: Path) -> list[str]:
 
 
 def store_names(folder: Path, names: Sequence[str], labels: Sequence[int]) -> StoredImages:
-    """Return the images of a folder with these names and labels."""
     return StoredImages(folder, _encode(names), np.array(labels, dtype=np.int64))
 
 

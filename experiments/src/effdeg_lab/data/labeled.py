@@ -152,7 +152,6 @@ def find_parquet(folder: Path) -> Read | None:
 
 
 def read_all(read: Callable[[Path], Arrays], files: Sequence[Path]) -> Arrays:
-    """Read the files of a split, and concatenate them."""
     inputs, labels = zip(*map(read, files), strict=True)
     return np.concatenate(inputs), np.concatenate(labels)
 

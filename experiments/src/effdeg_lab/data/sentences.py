@@ -24,8 +24,6 @@ class Sentences:
 
 @dataclass(frozen=True)
 class TextTask:
-    """A classification task, with its training and test examples."""
-
     train: Sentences
     dev: Sentences
     classes: int

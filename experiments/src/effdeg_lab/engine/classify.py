@@ -87,7 +87,6 @@ def check_training(several: Iterable[Training], folder: Path | None) -> None:
 
 
 def _check_size(settings: Training, size: Size, weight: float) -> None:
-    """Raise unless the settings fit the number and the shape of the examples."""
     _, count = count_examples(size.train, settings)
     if settings.labeled is not None and settings.labeled > count:
         raise ValueError(f"labeled={settings.labeled} is more than the {count} training examples.")
@@ -200,7 +199,6 @@ def make_network(
 
 
 def check_network(network: nn.Module, settings: Training, examples: DeviceExamples) -> None:
-    """Raise unless the network fits the data and has the layer that paths lie at."""
     check_layer(network, settings)
     with evaluating(network):
         outputs = network(examples.normalize(examples.train.first(2).inputs))
@@ -213,14 +211,12 @@ def check_network(network: nn.Module, settings: Training, examples: DeviceExampl
 
 
 def check_layer(network: nn.Module, settings: Training) -> None:
-    """Raise unless the network has the layer that paths lie at."""
     layers = [name for name, _ in network.named_modules() if name]
     if settings.at is not None and settings.at not in layers:
         raise ValueError(f"at={settings.at!r} is not a layer of {settings.model}. {suggest(settings.at, layers)}")
 
 
 def check_suspect(settings: Training, *, known: bool) -> None:
-    """Raise if labels should be scored and it is not known which of them are wrong."""
     if settings.suspect and not known:
         raise ValueError(
             f"suspect={settings.suspect} needs data with known wrong labels, such as cifar10n-worst; for "
@@ -229,8 +225,6 @@ def check_suspect(settings: Training, *, known: bool) -> None:
 
 
 class Schedules:
-    """The learning rate and the weight of the penalty at each step."""
-
     def __init__(self, settings: Training, *, steps: int, weight: float) -> None:
         self._steps, self._settings = steps, settings
         epochs, warm_up = settings.warm_up_epochs, settings.warm_up_steps

@@ -125,7 +125,6 @@ def fit_trace(trace: Trace, degree: int) -> dict[str, float]:
 
 
 def measure_on_noise(model: nn.Module, examples: DeviceExamples, settings: Training) -> dict[str, float]:
-    """Measure the effective degree of a trained model along paths between images of noise."""
     inputs = _get_inputs(examples)
     with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
         torch.manual_seed(0)
@@ -148,7 +147,6 @@ def measure_proxies(
 def measure_test_proxies(
     model: nn.Module, examples: DeviceExamples, settings: Training, *, progress: bool
 ) -> dict[str, Any]:
-    """Evaluate the chosen proxies on test examples, without their labels."""
     inputs = examples.normalize(examples.test.first(_PROXY_EXAMPLES).inputs)
     names, options = list(settings.test_proxies), _get_path_options(settings)
     return {"test_proxies": _list_values(proxies.evaluate(model, inputs, names=names, progress=progress, **options))}
@@ -166,7 +164,6 @@ def _list_values(table: proxies.Table) -> dict[str, dict[str, float | None]]:
 def _predict(
     model: nn.Module, examples: DeviceExamples, split: Split | TestSet, precision: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the outputs and the labels of a split in parts."""
     training, device = model.training, examples.test.labels.device
     model.eval()
     for inputs, labels in split.chunks(_CHUNK):
@@ -177,7 +174,6 @@ def _predict(
 
 
 def score(model: nn.Module, examples: DeviceExamples, split: Split, precision: str) -> tuple[float, float]:
-    """Return the accuracy and the mean loss on a split."""
     right, loss = torch.zeros(2, device=split.labels.device).unbind()
     for outputs, labels in _predict(model, examples, split, precision):
         right = right + (outputs.argmax(1) == labels).sum()

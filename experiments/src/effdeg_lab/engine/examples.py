@@ -96,7 +96,6 @@ class DeviceExamples:
         return self._standardize(resize(inputs.float() / 255, self._side)) if self._pixels else inputs
 
     def summarize(self) -> dict[str, int]:
-        """Return how many examples and classes there are."""
         return {"train_examples": self.count, "test_examples": len(self.test), "classes": self.classes}
 
     def draw_noise(self, inputs: Tensor) -> Tensor:
@@ -147,7 +146,6 @@ def count_examples(total: int, settings: Any) -> tuple[int, int]:
 
 
 def check_images(settings: Training, shape: tuple[int, ...]) -> None:
-    """Raise if settings are for images but examples of this shape are features."""
     needed = {
         "augment": settings.augment != "none",
         "pixels": settings.pixels is not None,
@@ -162,7 +160,6 @@ def check_images(settings: Training, shape: tuple[int, ...]) -> None:
 
 
 def check_labeled(count: int, classes: int) -> None:
-    """Raise if a class would have no example with a label."""
     if count < classes:
         raise ValueError(
             f"labeled={count} leaves some of the {classes} classes without a label: use {classes} or more."

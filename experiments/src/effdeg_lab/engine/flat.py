@@ -131,7 +131,6 @@ class FlatParameters:
 
 
 def _is_split(name: str, value: Any) -> bool:
-    """Return whether a part of an optimizer's state has one number for each of a parameter's."""
     return isinstance(value, Tensor) and name != "step"
 
 

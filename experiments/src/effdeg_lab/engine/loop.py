@@ -74,7 +74,6 @@ class Loop:
             self._step.compile(penalized=penalized)
 
     def open(self, data: str | None = None, **environment: Any) -> None:
-        """Open the run and check the data's fingerprint."""
         environment |= {"steps": self._task.steps} | ({} if data is None else {"data": data})
         if shares_gpu(self._device):
             environment["shared"] = True
@@ -155,7 +154,6 @@ class Loop:
         return {"images_per_second": images / self.seconds, "waited": self._task.source.waited / self.seconds}
 
     def finish(self, summary: State, *, keep_weights: bool = True) -> None:
-        """End the run with this summary and the weights."""
         if self.first_process and not keep_weights:
             self._job.finish(summary)
         elif self.first_process:
@@ -235,7 +233,6 @@ class Loop:
             yield epoch, order[first : first + self._share]
 
     def shuffle(self, epoch: int) -> Tensor:
-        """Return the order of the examples in an epoch."""
         # It depends only on seed and epoch, so a resumed run need not remember it.
         generator = torch.Generator().manual_seed(self._job.settings.seed * 1_000_003 + epoch)
         return torch.randperm(self._task.examples, generator=generator)
@@ -249,7 +246,6 @@ class Loop:
         self._since = time.perf_counter()
 
     def _evaluate(self) -> None:
-        """Evaluate the model if that is due and not done yet."""
         task = self._task
         if self.step not in task.evaluation_steps or self.last.get("step") == self.step:
             return

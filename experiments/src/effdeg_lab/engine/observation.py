@@ -171,7 +171,6 @@ def _list_values(table: Mapping[str, proxies.Result]) -> dict[str, Any]:
 
 
 def _estimate(values: Tensor) -> dict[str, float | None]:
-    """Return the mean over examples or paths, and its standard error."""
     return _round(float(values.mean()), float(values.std()) / len(values) ** 0.5)
 
 

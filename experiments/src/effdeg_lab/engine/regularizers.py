@@ -64,7 +64,6 @@ def make_regularizer(
 
 
 def _collect_options(settings: Training, parts: list[str], classes: int) -> dict[str, Any]:
-    """Return the options of a regularizer, as ``baselines.method`` takes them."""
     found: dict[str, Any] = {each: getattr(settings, each) for part in parts for each in _SETTINGS.get(part, ())}
     if "ed" in parts:
         found |= {**settings.penalty_options, "weights": choose_weights(settings.degree_weights, settings.degree)}
@@ -107,7 +106,6 @@ class LossOnPoints(nn.Module):
         self.penalty, self._classes, self._boxes = penalty, classes, boxes
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the outputs at the points, their effective degree, and their labels."""
         soft = soften(y, self._classes)
         points = self.penalty.points(x, soft)
         if self._boxes:
@@ -130,7 +128,6 @@ class PenaltyToEnds(nn.Module):
         self._half = find_simple_half(examples) if ends == "simple-half" else None
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the batch's outputs and the effective degree along the paths, from one forward pass."""
         several = self._make_points(x, y)
         outputs = model(torch.cat([x, *(points.inputs for points in several)]))
         batch, *values = outputs.split([len(x), *map(len, several)])
@@ -169,7 +166,6 @@ class SumOfPenalties(nn.Module):
     def forward(
         self, model: nn.Module, x: Tensor, y: Tensor, *, unlabeled: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the batch's outputs, and the first penalty plus the second times the ratio."""
         outputs, value = self.first(model, x, y, **self._options(self.first, x, unlabeled))
         _, other = self.second(model, x, y, **self._options(self.second, x, unlabeled))
         return outputs, value + self.ratio * other

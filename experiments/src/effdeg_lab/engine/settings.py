@@ -34,8 +34,6 @@ def _shrink_model(name: str) -> str:
 
 @dataclass(frozen=True)
 class PenaltySettings(Settings):
-    """The settings of the penalty that all experiments have."""
-
     nodes: int = setting(4, "nodes on each path (r)", least=1, most=MOST_NODES)
     degree: int = setting(3, "the highest degree that is fitted along a path (K)", least=1)
     pairs: float = setting(0.5, "paths, as a share of the batch (n_p)", above=0, most=1)
@@ -217,7 +215,6 @@ class Training(PenaltySettings):
         object.__setattr__(self, "measure_also", tuple(f"{nodes}/{degree}" for nodes, degree in also))
 
     def check_share(self, share: int) -> None:
-        """Raise unless the share of a batch that one process has can have paths."""
         if {"ed", "ed-copies"} & {*self.regularizer.split("+")}:
             what = f"batch={self.batch}" if share == self.batch else f"the {share} examples of a process"
             check_pairs(self.pairs, share, what=what)
@@ -225,7 +222,6 @@ class Training(PenaltySettings):
                 check_pairs(self.pairs, self.unlabeled_batch, what=f"unlabeled_batch={self.unlabeled_batch}")
 
     def check_steps(self, steps: int) -> None:
-        """Raise if the warm-up is longer than a run of this many steps."""
         if self.warm_up_steps is not None and self.warm_up_steps > steps:
             raise ValueError(
                 f"warm_up_steps={self.warm_up_steps} is more than the {steps} steps of this run: use fewer."
@@ -246,7 +242,6 @@ class Training(PenaltySettings):
         object.__setattr__(self, "warm_up", 0.0)
 
     def _check_start(self) -> None:
-        """Raise if a pretrained network would start from scratch, or if another one would not."""
         if self.model in PRETRAINED and self.start_from == "scratch":
             raise ValueError(f"model={self.model} is pretrained: set start_from=pretrained or start_from=probe.")
         if self.start_from != "scratch" and self.model not in PRETRAINED and ":" not in self.model:

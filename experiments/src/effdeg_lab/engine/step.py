@@ -173,7 +173,6 @@ class Objective(nn.Module):
         self._in_halves = in_halves and not isinstance(self.penalty, RDrop)
 
     def forward(self, x: Tensor, y: Tensor, weight: Tensor, *unlabeled: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss, with the penalty in it, and the penalty."""
         if self.penalty is None:
             return self._criterion(self.model(x), y), torch.zeros_like(weight)
         options = self._options

@@ -32,7 +32,6 @@ def make_examples(data: Labeled | ImageSet, settings: Training, device: torch.de
 
 
 def check_stored(settings: Training) -> None:
-    """Raise if settings do not fit images in files, whichever they are."""
     if settings.pixels is None:
         raise ValueError(f"{settings.data} has images of many sizes: set pixels, such as pixels=224.")
     if settings.labeled is not None or settings.unlabeled_batch:

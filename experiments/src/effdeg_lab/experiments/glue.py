@@ -85,7 +85,6 @@ class FineTuning(PenaltySettings):
     observe: int = unnamed(0, "dev examples of which predictions are kept, to choose among encoders", least=0, smoke=24)
 
     def stack_key(self) -> str:
-        """Return a hash of everything but the seed."""
         return self.change({"seed": 0}).hash
 
     def check(self) -> None:
@@ -174,7 +173,6 @@ def _finish(loop: Loop, model: nn.Module, prepared: Prepared) -> None:
 
 
 def check_texts(several: Iterable[FineTuning], data: Path | None) -> None:
-    """Raise unless runs with these settings find their sentences, their encoders and enough examples for a batch."""
     several = list(several)
     tasks = {name: load_task(name, data) for name in dict.fromkeys(each.data for each in several)}
     for each in several:
@@ -304,7 +302,6 @@ class Mixed(nn.Module):
         self._alpha, self._classes = alpha, classes
 
     def forward(self, run: Callable[..., Tensor], x: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the outputs for mixed embeddings, nothing, and mixed labels."""
         soft = one_hot(y, self._classes).float()
         mixed, labels = mixup(x, soft, alpha=self._alpha)
         outputs = run(*mixed)
@@ -321,7 +318,6 @@ class TextPenalty(nn.Module):
         self._models = () if model is None else (model,)
 
     def forward(self, run: Callable[..., Tensor], x: tuple[Tensor, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the batch's outputs and the effective degree."""
         settings = self._settings
         if settings.point_dropout and settings.masks == "either" and not settings.similar_lengths:
             outputs, degree = self.penalty(run, x, y)
@@ -546,25 +542,21 @@ def _add_epochs(results: Results) -> Results:
 
 
 def _count_failed(each: MethodRuns) -> int:
-    """Count the runs that score no better than predicting the most frequent class."""
     return sum(run.value("score") <= run.value("dev_majority") for run in each.runs)
 
 
 def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
-    """Return a note on the paper's numbers, if there are any."""
     known = ", ".join(f"{each.method.title} {each.method.paper}" for each in methods if each.method.paper)
     return [f"Paper: BERT-base, 9 seeds; {known}."] if known else []
 
 
 def _describe_best(methods: Iterable[MethodRuns], examples: str) -> list[str]:
-    """Return a note on the best epochs, if epochs were scored."""
     scores = {each.method.title: each.spread("score_best") for each in methods}
     known = "; ".join(f"{title} {100 * each.mean:.2f}" for title, each in scores.items() if each)
     return [f"After the best epoch of each run, chosen by the same examples of {examples}: {known}."] if known else []
 
 
 def _describe_exceptions(results: Results) -> str:
-    """Describe how many differences exclude zero, if there are several."""
     (count, *alone), (_, *at_once) = (count_exceptions([results], at_once=each) for each in (False, True))
     return (
         f": {sum(alone)} of {count} here, where chance alone gives 1 in 20. With intervals that hold for all at once "
@@ -593,7 +585,6 @@ def _name_examples(results: Results) -> str:
 
 
 def _plot_mean(axes: Axes, place: int, found: Difference, color: str, fill: str) -> None:
-    """Plot a mean in percentage points, with its interval if it has one."""
     if found.interval:
         axes.plot([100 * end for end in found.interval], [place] * 2, color=color, lw=1.6)
     axes.plot(100 * found.value, place, "o", ms=6.5, color=color, mfc=fill)

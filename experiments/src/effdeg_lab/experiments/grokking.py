@@ -108,7 +108,6 @@ def list_equations(prime: int) -> Split:
 
 
 def split_equations(settings: Grokking, device: torch.device) -> tuple[Split, Split]:
-    """Split the equations at random, by the seed, into training and validation equations."""
     equations, count = list_equations(settings.prime), settings.train_equations
     order = torch.randperm(len(equations), generator=torch.Generator().manual_seed(settings.seed))
     inputs, labels = equations.inputs[order].to(device), equations.labels[order].to(device)
@@ -221,7 +220,6 @@ class Course:
         return self._found[name].to_numpy(dtype=float)
 
     def reaches(self, name: str, least: float) -> int | None:
-        """Return the first evaluation at which a measure is at least ``least``."""
         return next((at for at, value in enumerate(self[name]) if value >= least), None)
 
 

@@ -90,7 +90,6 @@ class Sequences:
         return replace(self, tokens=self.tokens.to(device), targets=self.targets.to(device))
 
     def prompts(self, count: int | None = None) -> Tensor:
-        """Return the ids and masks of the first prompts."""
         lengths = torch.tensor([0, *map(len, self.texts.references)])[:-1]
         return self.tokens[lengths.cumsum(0)[:count], :, : self.tokens.shape[2] - self.targets.shape[1] + 1]
 
@@ -115,7 +114,6 @@ def tokenize(tokenizer: Any, texts: Completions, settings: Completing) -> Sequen
 
 
 def load_sequences(data: Path | None, settings: Completing) -> tuple[dict[str, Sequences], str]:
-    """Return the sequences of every split, and a fingerprint of the data."""
     return _load(data, Completing(**{name: getattr(settings, name) for name in _OF_DATA}))
 
 
@@ -161,7 +159,6 @@ class Completer(nn.Module):
         self.model, self.longest = model, longest
 
     def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of tokens, and which positions are no padding."""
         ids, mask = tokens.unbind(1)
         return self.model.get_input_embeddings()(ids), mask.bool()
 
@@ -215,7 +212,6 @@ def load_model(folder: Path, settings: Completing) -> Completer:
 
 
 def compute_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over the tokens of completions."""
     return cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
 
 
@@ -231,7 +227,6 @@ class Noise(nn.Module):
         self._alpha = alpha
 
     def forward(self, run: Encode, x: Embedded, y: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return the logits, and nothing."""
         hidden, mask = x
         size = self._alpha / (mask.sum(1) * hidden.shape[2]).sqrt()
         noise = (2 * torch.rand_like(hidden) - 1) * (mask * size[:, None])[..., None]
@@ -330,7 +325,6 @@ def train(settings: Completing, job: Job) -> None:
 
 
 def check_language(several: Iterable[Completing], data: Path | None) -> None:
-    """Raise unless runs with these settings find their prompts and models, and enough prompts for a batch."""
     several = list(several)
     tasks = {name: load_completions(name, data) for name in dict.fromkeys(each.data for each in several)}
     for each in several:
@@ -388,7 +382,6 @@ def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -
 
 
 def test(model: Completer, tokenizer: Any, splits: Mapping[str, Sequences], settings: Completing) -> dict[str, Any]:
-    """Complete test prompts, and measure the effective degree between them."""
     found: dict[str, Any] = {}
     for name in [name for name in splits if name != "train"]:
         if settings.decoded and not settings.held_out:

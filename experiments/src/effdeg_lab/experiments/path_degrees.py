@@ -260,7 +260,6 @@ def _combine_seeds(method: MethodRuns) -> pd.DataFrame:
 
 
 def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[str]]:
-    """Return a method's rows of the four tables."""
     count, dropped, vanishing = (found[name].sum() for name in ("followed", "dropped", "vanishing"))
     degree, coarse = found[["found", "found_coarsely"]].iloc[-1]
     noise = [["found", "effective_degree.value"], *([f"{name}.found", f"{name}.effective_degree"] for name in _NOISE)]
@@ -275,7 +274,6 @@ def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[s
 
 
 def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> Figure:
-    """Plot quantities against the total degree, with a panel for each and a curve for each method."""
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):

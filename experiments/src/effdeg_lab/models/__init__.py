@@ -91,7 +91,6 @@ def _read_size(text: str) -> dict[str, Any]:
 
 
 def check_model(name: str, *, dropout: float) -> None:
-    """Raise unless a name is that of a model or could be a user's own, and the model has dropout if requested."""
     if dropout and not (name.startswith("vit-tiny") or _VIT.fullmatch(name)):
         raise ValueError(f"dropout={dropout:g} is for vision transformers, not for model={name!r}: set dropout=0.")
     if not (":" in name or name in {*_NAMES, *PRETRAINED} or _RESNET.fullmatch(name) or _VIT.fullmatch(name)):

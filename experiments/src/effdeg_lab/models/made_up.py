@@ -103,7 +103,6 @@ def write_table(file: Path, images: Mapping[str, bytes], **columns: Sequence[Any
 
 
 def write_splits(folder: Path, train: Arrays, test: Arrays) -> None:
-    """Write images and their labels as tables of the Hugging Face hub."""
     for split, (images, labels) in {"train": train, "test": test}.items():
         encoded = {f"{number}.png": encode(image) for number, image in enumerate(images)}
         write_table(folder / f"{split}-0.parquet", encoded, label=labels.tolist())
@@ -155,7 +154,6 @@ def write_glue(folder: Path, name: str) -> None:
 
 
 def make_text_model(kind: str = "Bert") -> Any:
-    """Make a tiny text classifier of Hugging Face with random weights."""
     import transformers
 
     torch.manual_seed(0)

@@ -275,7 +275,6 @@ def _compute_head(folder: Path, names: Sequence[str], templates: Sequence[str], 
 
 
 def _read_sizes(folder: Path) -> tuple[int, int]:
-    """Return the height and width of CLIP's images, and the number of its features."""
     config = json.loads((folder / "config.json").read_text())
     with explain_errors(folder / "config.json", "the settings of CLIP"):
         return config["vision_config"].get("image_size", 224), config["projection_dim"]

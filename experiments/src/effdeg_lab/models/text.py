@@ -47,7 +47,6 @@ class TextClassifier(nn.Module):
         self.train(model.training)
 
     def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of tokens, and which positions are not padding."""
         ids, mask, types = tokens.unbind(1)
         hidden: Tensor = self.embeddings(input_ids=ids, **_types(self.model, types))
         return hidden, mask.bool()
@@ -128,7 +127,6 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise unless a folder holds a model and a tokenizer."""
     if not folder.is_dir():
         raise FileNotFoundError(f"model={folder} is not a folder: give one with a Hugging Face model, as on the hub.")
     if not (folder / "config.json").is_file():

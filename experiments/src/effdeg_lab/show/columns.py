@@ -48,7 +48,6 @@ def is_rough(results: Results) -> bool:
 def format_spread(
     spread: Spread | Reported | None, nothing: str = NOTHING, *, factor: float = 1, decimals: int = 2
 ) -> str:
-    """Write a mean with its standard deviation over seeds."""
     if spread is None:
         return nothing
     std = "" if spread.std is None else f" ± {factor * spread.std:.{decimals}f}"
@@ -56,7 +55,6 @@ def format_spread(
 
 
 def format_points(spread: Spread | Reported | None, nothing: str = NOTHING) -> str:
-    """Write an accuracy in percent, as the paper's tables do."""
     return format_spread(spread, nothing, factor=1 if isinstance(spread, Reported) else 100)
 
 
@@ -79,7 +77,6 @@ def format_degree(degree: tuple[float, float] | None) -> str:
 
 
 def format_price(price: float | None) -> str:
-    """Write the time of a step as a multiple of the plain step."""
     return NOTHING if price is None else f"{price:.2f}×"
 
 
@@ -111,7 +108,6 @@ def count_seeds(results: Results) -> str:
 
 
 def list_notes(results: Results) -> list[str]:
-    """Return the notes of a table of accuracies."""
     notes = ["±: standard deviation over seeds for accuracies, standard error for effective degrees (ED)."]
     if "measure_paths" in results.scale and any(map(read_degree, results.methods)):
         measured = "{measure_paths} paths × {measure_nodes} nodes".format(**results.scale)
@@ -129,7 +125,6 @@ class MethodTable:
         self.first = results.methods[0].method.title
 
     def add(self, head: str, cells: Iterable[str]) -> None:
-        """Add a column, with a cell for each method."""
         self.columns[head] = list(cells)
 
     def add_means(

@@ -63,7 +63,6 @@ class Label:
 
 
 def open_figure(theme: str, size: tuple[float, float]) -> "AbstractContextManager[tuple[Theme, Figure]]":
-    """Open an empty figure of some inches in a theme."""
     from effdeg import plots
 
     return plots.open_figure(theme, size)

@@ -122,7 +122,6 @@ def _is_timed(results: Results) -> bool:
 
 
 def _is_tracked(results: Results) -> bool:
-    """Return whether the effective degree was measured during training."""
     return any(read_curve(each, "epoch", DEGREE) is not None for each in results.done)
 
 

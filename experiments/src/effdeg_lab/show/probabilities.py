@@ -18,7 +18,6 @@ class Measure(NamedTuple):
     higher_is_better: bool = False
 
     def write(self, spread: Spread | None) -> str:
-        """Write the mean and the standard deviation over seeds in the measure's unit."""
         return format_spread(spread, factor=1 / self.unit, decimals=self.decimals)
 
 
@@ -64,7 +63,6 @@ def list_scores(title: str, results: Results, methods: Sequence[MethodRuns]) -> 
 
 
 def find_best(measure: Measure, methods: Sequence[MethodRuns]) -> MethodRuns:
-    """Return the method with the best mean."""
     sign = -1 if measure.higher_is_better else 1
     return min(methods, key=lambda each: sign * float(each.values(measure.key).mean()))
 
@@ -83,7 +81,6 @@ def _format(measure: Measure, each: MethodRuns, compared: Sequence[MethodRuns]) 
 
 
 def _describe_corrupted(methods: Sequence[MethodRuns]) -> list[str]:
-    """Describe the corrupted images that were used, once each."""
     text = "{count} corruptions of severity {corrupted_severity}, {corrupted_images:,} images"
     summaries = [run.summary for each in methods for run in each.runs if run.summary and "corrupted" in run.summary]
     return list(dict.fromkeys(text.format(count=len(summary["corrupted"]), **summary) for summary in summaries))

@@ -121,13 +121,11 @@ def report_on(recipe: Recipe, runs: Sequence[Run], changes: Mapping[str, Any] | 
 
 
 def write_table_command(recipe: Recipe, runs: Path, changes: Mapping[str, Any]) -> str:
-    """Write the command that shows the results with some changed settings."""
     asked = "".join(f" --set {shlex.quote(f'{name}={format_setting(value)}')}" for name, value in changes.items())
     return f"effdeg-lab table {recipe.name} --runs {shlex.quote(str(runs))}{asked}"
 
 
 def list_tables(results: Results) -> list[Table]:
-    """Return the tables of results; none if nothing was run."""
     return results.recipe.study.tables(results) if results.done else []
 
 
@@ -148,7 +146,6 @@ def to_text(report: Report, language: Literal["markdown", "latex"]) -> str:
 
 
 def to_dict(report: Report) -> dict[str, Any]:
-    """Return everything as plain numbers, names and lists."""
     return {
         **{key: getattr(report.recipe, key) for key in ("name", "title", "paper", "expects", "departs")},
         "changes": dict(report.results[0].changes),

@@ -25,6 +25,8 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
+    """A table of text, as a study returns it."""
+
     title: str
     columns: tuple[str, ...]  # the heads; the first column names the rows
     rows: tuple[tuple[str, ...], ...]

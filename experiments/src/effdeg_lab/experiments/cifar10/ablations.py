@@ -82,7 +82,6 @@ def _price(results: Results, each: MethodRuns) -> float:
 
 
 def _find_best(results: Results) -> MethodRuns | None:
-    """Find the most accurate method within the limit, except the first."""
     cheap = [each for each in results.done if _price(results, each) <= LIMIT and each is not results.methods[0]]
     return max(cheap, key=lambda each: float(each.values("test_accuracy").mean()), default=None)
 

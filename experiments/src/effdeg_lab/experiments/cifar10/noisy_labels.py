@@ -74,7 +74,6 @@ class NoisyLabels(Study):
 
 
 def _split(results: Results) -> dict[str, Results]:
-    """Return the results on each label set, by its name."""
     data = str(results.recipe.settings.to_dict()["data"])
     return {part.point or data: part for part in results.split()}
 
@@ -131,7 +130,6 @@ def _read_area(each: MethodRuns, score: str) -> Spread | None:
 
 
 def _compare(each: MethodRuns, score: str) -> Difference | None:
-    """Compare a score with the area under the margin on the same networks."""
     found = [dict(each.values(f"wrong_labels.{name}")) for name in (score, AREA_UNDER_MARGIN)]
     return None if score == AREA_UNDER_MARGIN else Difference.of(*found)
 

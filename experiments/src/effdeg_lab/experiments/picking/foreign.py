@@ -58,7 +58,6 @@ def run_foreign(settings: Foreign, job: Job) -> None:
 
 
 def check_foreign(several: Iterable[Foreign], data: Path | None) -> None:
-    """Raise unless runs with these settings find the classifiers and the images."""
     for name, place in dict.fromkeys((each.model, each.data) for each in several):
         _find(name, data)
         _find_images(place, data)

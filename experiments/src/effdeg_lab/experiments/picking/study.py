@@ -356,7 +356,6 @@ def _find_interval(values: Array) -> tuple[float, float] | None:
 
 @lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
 def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
-    """Return what rules gain in every pool, among all networks, or among those that fit, also within groups of them."""
     found, seen = [], set[tuple[str, bytes]]()
     for pool in pools:
         part = pool.take(pool.fits) if fitted else pool

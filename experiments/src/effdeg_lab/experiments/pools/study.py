@@ -141,7 +141,6 @@ def count_models(number: int) -> str:
 
 
 def read_models(results: Results) -> list[dict[str, Any]]:
-    """Return a row for each run, with its settings, stratum, accuracies and measures."""
     runs = [(each.method.name, run) for each in results.methods for run in each.runs]
     # Resampling depends on the order of configurations, so runs that were moved keep the order of their old names.
     runs.sort(key=lambda pair: str(pair[1].environment.get("moved_from", pair[1].name)))

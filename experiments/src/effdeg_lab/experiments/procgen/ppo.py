@@ -101,7 +101,6 @@ def make_penalty(settings: PPO) -> Penalty:
 
 
 def check_games(several: Iterable[PPO], data: Path | None) -> None:  # noqa: ARG001
-    """Raise if the games of these runs cannot be played."""
     if any(each.backend == "procgen" for each in several):
         import_procgen()
 

@@ -97,20 +97,17 @@ def name_game(results: Results) -> str:
 
 
 def is_shorter(results: Results) -> bool:
-    """Return whether runs have fewer steps than the paper's."""
     steps, papers = _read_millions(results)
     return steps < papers
 
 
 def name_panel(results: Results) -> str:
-    """Name the game and the number of steps, with the paper's where runs are shorter."""
     steps, papers = _read_millions(results)
     whole = f" of the paper's {papers:g}" if is_shorter(results) else ""
     return f"{name_game(results)}, {steps:g}{whole} million steps"
 
 
 def _read_millions(results: Results) -> tuple[float, float]:
-    """Return the steps of a run, here and in the paper, in millions."""
     return results.scale["steps"] / 1e6, results.recipe.settings.to_dict()["steps"] / 1e6
 
 
@@ -121,7 +118,6 @@ def smoothen(curves: np.ndarray) -> np.ndarray:
 
 
 def _format_return(spread: Spread | None, nothing: str = NOTHING) -> str:
-    """Write a mean with its standard error over seeds."""
     return format_spread(spread and replace(spread, std=spread.stderr), nothing)
 
 
@@ -143,7 +139,6 @@ def _plot(several: Sequence[Results], theme: str) -> Figure:
 
 
 def _plot_game(axes: Axes, results: Results, look: Theme, theme: str) -> None:
-    """Plot the returns of one game's agents, those of training levels behind."""
     # ED is blue, as in other figures.
     labels, styles = [], styles_of(replace(results.recipe, equal_time="ed"), theme)
     for each in results.done:

@@ -117,7 +117,6 @@ class Shifts(Study):
 
 
 def list_shifts(results: Results) -> list[str]:
-    """List the shifts that all runs were tested on, in order."""
     found = [list((run.summary or {}).get("shifted", {})) for each in results.done for run in each.runs]
     return [name for name in (found[0] if found else []) if all(name in each for each in found)]
 
@@ -191,7 +190,6 @@ def _is_curved(each: MethodRuns) -> bool:
 
 
 def _get_curved(results: Results) -> list[MethodRuns]:
-    """Return the methods whose runs all have curves."""
     return [each for each in results.done if _is_curved(each)]
 
 
@@ -200,13 +198,11 @@ def _starts(each: MethodRuns) -> str:
 
 
 def _describe_images(results: Results) -> str:
-    """Describe the images that curves were measured on."""
     counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
     return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
 
 
 def _list_between(results: Results) -> Table:
-    """Tabulate the start, the middle and the end of all curves."""
     table, kinds = MethodTable(results, _get_curved(results)), ("test", *(["shifts"] if list_shifts(results) else []))
     for place, title in ((0, "start"), (5, f"α = {_HALFWAY:g}"), (-1, "end")):
         means = [100 * read_curves(each).mean(0)[place] for each in table.methods]
@@ -217,7 +213,6 @@ def _list_between(results: Results) -> Table:
 
 
 def _list_relations(results: Results) -> Table:
-    """Tabulate how each curve compares with that of the first method."""
     first, *others = _get_curved(results)
     found = {each.method.title: _compare_curves(each, first) for each in others}
     known = {title: each for title, each in found.items() if each is not None}
@@ -281,7 +276,6 @@ def _plot_curves(axes: Axes, curves: np.ndarray, style: Style) -> np.ndarray:
 
 
 def _show(axes: Axes, points: np.ndarray, look: Theme) -> None:
-    """Limit the axes to some points, with a margin."""
     low, high = points.min(0), points.max(0)
     margin = 0.08 * (high - low) + 0.2
     axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
