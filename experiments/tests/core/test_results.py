@@ -8,7 +8,7 @@ from toy_results import METHODS, POOL, Toy, make_run, make_seeds
 from effdeg_lab.core.recipe import Study, find_recipe
 from effdeg_lab.core.results import Difference, Selection, Spread, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.show.methods import Methods
+from effdeg_lab.show.methods import Methods, judge_difference
 from effdeg_lab.show.report import report_on
 from effdeg_lab.show.verdicts import judge
 
@@ -121,6 +121,16 @@ def test_runs_that_did_not_end():
     assert results.seeds == [0]  # the other one has no accuracy
 
 
+class Within(Methods):
+    """ED and plain training must differ by less than 50 points."""
+
+    def claim(self, results):
+        return judge_difference(results, results.find("ed"), results.find("plain"), above=-50.0, below=50.0)
+
+
+WITHIN = replace(METHODS, study=Within())
+
+
 def fail(name, **changes):
     return replace(make_run(METHODS, name, 0.8, finished=False, **changes), failure="RuntimeError: it diverged")
 
@@ -128,15 +138,14 @@ def fail(name, **changes):
 @pytest.mark.parametrize("how", ["failed", "NaN"])
 def test_failed_seeds_are_counted_and_leave_a_claim_undecided(how):
     good = make_seeds({"plain": 0.8, "ed": 0.9})
-    within = replace(METHODS, study=Methods(candidate="ed", within=50.0))
-    assert report_on(within, good).verdicts[0].word == "holds"
+    assert report_on(WITHIN, good).verdicts[0].word == "holds"
     lost = [fail("ed", seed=seed) if how == "failed" else make_run(METHODS, "ed", None, seed=seed) for seed in (3, 4)]
     elsewhere = [fail("ed", seed=5, weight=20.0), fail("ed", seed=5, epochs=40), fail("ed", seed=0)]  # or done again
     (results,) = collect(METHODS, [*good, *lost, *elsewhere])
     assert [len(each.failed) for each in results.methods] == [0, 0, 0, 2]
     difference = results.difference(results.find("ed"))
     assert (difference.interval, difference.reason) == (None, "ED: 3 of 5 seeds; 2 failed")
-    verdict = report_on(within, [*good, *lost]).verdicts[0]
+    verdict = report_on(WITHIN, [*good, *lost]).verdicts[0]
     assert (
         str(verdict)
         == "not decided: ED minus Baseline, points: 10, claimed above -50 and below 50; ED: 3 of 5 seeds; 2 failed"
@@ -153,10 +162,9 @@ def test_failed_seeds_are_counted_and_leave_a_claim_undecided(how):
 @pytest.mark.parametrize("weights", [(7.0,), (7.0, 20.0)])
 def test_missing_tuning_runs_leave_a_claim_undecided(weights):
     runs = [*make_seeds({"plain": 0.8, "ed": 0.9}), *tune(*((weight, 0.7) for weight in weights))]
-    within = replace(METHODS, study=Methods(candidate="ed", within=50.0))
     end = "" if len(weights) == 2 else "; ED: 1 of 2 tuning runs"
     word = "holds" if len(weights) == 2 else "not decided"
-    verdict = report_on(within, runs).verdicts[0]
+    verdict = report_on(WITHIN, runs).verdicts[0]
     assert verdict.word == word
     assert str(verdict).endswith(end)
 

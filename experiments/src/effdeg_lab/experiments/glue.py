@@ -475,8 +475,7 @@ class FineTuned(Study):
 
     def _plot(self, results: Results, theme: str) -> Figure:
         methods = results.done
-        others = [each.name for each in results.recipe.methods if each.changes.get("regularizer") != "ed"]
-        styles = styles_of(results.recipe, theme, others)
+        styles = styles_of(results.recipe, theme)
         with open_figure(theme, (11, 1.4 + 0.45 * len(methods))) as (look, figure):
             left, right = figure.subplots(1, 2, width_ratios=(3, 2))
             for place, each in enumerate(methods):

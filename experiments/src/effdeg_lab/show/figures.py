@@ -3,7 +3,7 @@
 Importing this does not load matplotlib; drawing does.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from itertools import cycle
@@ -27,7 +27,6 @@ _COLORS = {
     "light": ("#c25400", "#007a59", "#b8438a", "#866400", "#5f6b76", "#8a5a44", "#6f3fa8", "#a01d2e"),
     "dark": ("#f0894e", "#35c795", "#ec9ccb", "#e3c34a", "#a5d8ff", "#cfa58f", "#b79bff", "#ff8a8a"),
 }
-_GRAY = {"light": "#68717a", "dark": "#98a2ad"}
 # The lines and markers of methods that share a color; squares are left to the numbers of the paper.
 _SHAPES: tuple[tuple[Line, str], ...] = (
     ("-", "o"),
@@ -72,26 +71,23 @@ def pair_colors() -> dict[str, str]:
     """Return the dark theme's color for each color of the light one."""
     from effdeg.plots import THEMES
 
-    light, dark = ((*astuple(THEMES[theme]), *_COLORS[theme], _GRAY[theme]) for theme in ("light", "dark"))
+    light, dark = ((*astuple(THEMES[theme]), *_COLORS[theme]) for theme in ("light", "dark"))
     return dict(zip(light, dark, strict=True))
 
 
-def styles_of(recipe: Recipe, theme: str, gray: Collection[str] = ()) -> dict[str, Style]:
+def styles_of(recipe: Recipe, theme: str) -> dict[str, Style]:
     """Return the style of each method, the same in all figures; ``equal_time``, ED or else the second is blue.
 
-    Mixup is orange and CutMix green in every recipe. Methods that are ``gray`` leave the nine colors to the others.
+    Mixup is orange and CutMix green in every recipe.
     """
     from effdeg.plots import THEMES
 
     first, *others = [method.name for method in recipe.methods]
     others.sort(key=lambda name: (name != recipe.equal_time, name != "ed"))
     looks = [Style(color, *shape) for shape in _SHAPES for color in (THEMES[theme].simple, *_COLORS[theme])]
-    grays = [Style(_GRAY[theme], *shape) for shape in _SHAPES[1:]]  # the first method is the solid one without a color
-    colored, grayed = [name for name in others if name not in gray], [name for name in others if name in gray]
-    fixed = {name: look for name, look in zip(("mixup", "cutmix"), looks[1:3], strict=True) if name in colored[1:]}
+    fixed = {name: look for name, look in zip(("mixup", "cutmix"), looks[1:3], strict=True) if name in others[1:]}
     free = (look for look in cycle(looks) if look not in fixed.values())
-    chosen = {name: fixed.get(name) or next(free) for name in colored}
-    return {first: Style(THEMES[theme].ink)} | chosen | dict(zip(grayed, cycle(grays)))
+    return {first: Style(THEMES[theme].ink)} | {name: fixed.get(name) or next(free) for name in others}
 
 
 def add_grid(axes: "Axes", theme: "Theme", axis: Literal["both", "x", "y"] = "both") -> None:

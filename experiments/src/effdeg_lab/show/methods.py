@@ -36,18 +36,14 @@ class Methods(Study):
     """Compares methods by their accuracy.
 
     The claim is the paper's order: of any two methods that differ by more than their spread in the paper, the same one
-    must be ahead here. If no two do, none may differ by more than that spread here. With ``within``, the claim is
-    instead that the candidate and the first method differ by less than so many points.
+    must be ahead here. If no two do, none may differ by more than that spread here.
     """
 
     candidate: str | None = None  # whose gain over the first method is shown; by default the best one in the paper
-    within: float | None = None
     needs: ClassVar[str | None] = "test_accuracy"
 
     def claim(self, results: Results) -> Verdict:
         candidate = results.find(self.candidate) if self.candidate else max(results.done, key=_reported_mean)
-        if self.within is not None:
-            return judge_difference(results, candidate, results.methods[0], above=-self.within, below=self.within)
         reported = [each for each in results.methods if each.method.paper]
         done = sorted((each for each in reported if each.runs), key=_reported_mean, reverse=True)
         if len(done) < 2:

@@ -22,7 +22,7 @@ class Measure(NamedTuple):
 
 
 _NLL, _NLL_SCALED = Measure("NLL", "test_loss"), Measure("NLL, scaled", "test_loss_scaled")
-_BRIER, _BRIER_SCALED = Measure("Brier", "test_brier", 1.0, 4), Measure("Brier, scaled", "test_brier_scaled", 1.0, 4)
+_BRIER = Measure("Brier", "test_brier", 1.0, 4)
 _ECE = Measure("ECE, %", "test_calibration_error", 0.01, 2)
 _ECE_SCALED = Measure("ECE, scaled, %", "test_calibration_error_scaled", 0.01, 2)
 _AURC = Measure("AURC × 1000", "test_aurc", 0.001, 2)
