@@ -33,9 +33,7 @@ _traceback = False
 
 
 @app.callback()
-def _options(
-    traceback: Annotated[bool, Option("--traceback", help="Show the traceback of an error.")] = False,
-) -> None:
+def _options(traceback: Annotated[bool, Option("--traceback", help="Show the traceback of an error.")] = False) -> None:
     global _traceback
     _traceback = traceback
 

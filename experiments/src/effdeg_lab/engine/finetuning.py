@@ -122,11 +122,7 @@ def find_more_shifts(settings: Training, classes: int, folder: Path | None) -> d
 
 
 def measure_interpolated(
-    network: nn.Module,
-    first: dict[str, Tensor],
-    last: dict[str, Tensor],
-    examples: DeviceExamples,
-    settings: Training,
+    network: nn.Module, first: dict[str, Tensor], last: dict[str, Tensor], examples: DeviceExamples, settings: Training
 ) -> dict[str, Any]:
     """Test the weights between the start of a run and its end, on some images of each test set.
 

@@ -47,13 +47,7 @@ def observe_tests(model: nn.Module, examples: DeviceExamples, settings: Training
         inputs = examples.normalize(images.to(device))
         copies = make_copies(inputs, get_change(inputs))
         found[name] = observe(
-            model,
-            inputs,
-            copies,
-            labels,
-            labeled=labeled,
-            paths=settings.measure_paths,
-            nodes=settings.measure_nodes,
+            model, inputs, copies, labels, labeled=labeled, paths=settings.measure_paths, nodes=settings.measure_nodes
         )
     return {"observed": found}
 

@@ -193,14 +193,7 @@ class Step:
     few flat tensors, by default on a GPU: this is faster there and, but for rounding, the same.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        size: int,
-        wrapper: nn.Module | None = None,
-        flat: bool | None = None,
-    ) -> None:
+    def __init__(self, task: Task, *, size: int, wrapper: nn.Module | None = None, flat: bool | None = None) -> None:
         self._task, self._model, self._wrapper = task, task.model, task.model if wrapper is None else wrapper
         self._device = device = next(task.model.parameters()).device
         self._on_gpu = device.type == "cuda"
