@@ -93,16 +93,12 @@ def test_scores_are_compared_with_the_area_under_the_margin_on_the_same_networks
     assert len(RECIPE.study.tables(get_results(make_runs((0.1, 0.1))))) == 2
 
 
-def test_the_figure_shows_accuracies_during_training():
+def test_every_label_set_has_a_figure_of_accuracies_during_training():
     runs = make_runs((0.1, 0.1))
     assert RECIPE.study.figures(get_results([replace(run, metrics=run.metrics[-1:]) for run in runs])) == []
-    (figure,) = RECIPE.study.figures(get_results(runs))
-    assert figure.caption.endswith("wrong labels. Thin lines are single seeds.")
-    one, two = figure.draw("dark").axes
-    assert [axes.get_title("left") for axes in (one, two)] == [
-        f"test accuracy, %: {name}" for name in RECIPE.grid["data"]
-    ]
-    assert {text.get_text().split()[0] for text in two.texts} == {"Baseline", "Mixup", "ED"}
+    figures = RECIPE.study.figures(get_results(runs))
+    assert [figure.name for figure in figures] == [f"curves-{name}" for name in RECIPE.grid["data"]]
+    assert figures[1].caption.startswith(f"{WORST}: test accuracy by epochs")
 
 
 def test_a_label_set_without_ed_or_without_any_run_decides_nothing():

@@ -67,19 +67,26 @@ class Methods(Study):
         return [_list_accuracies(results), *times, *list_all_scores(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
-        if len(results.done) < 2 or all(curve is None for curve in curves):
-            return []
-        caption = f"{tested_on(results).capitalize()} accuracy by epochs"
-        caption += ", by time" if _is_timed(results) else ""
-        caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
-        caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
-        if _has_own_epochs(results) and any(each.method.paper for each in results.done):
-            caption += " Hollow squares are the paper's accuracies after as many epochs."
-        return [StudyFigure("curves", caption, lambda theme: _plot_curves(results, theme))]
+        return [figure for part in results.split() for figure in _list_curves(part)]
 
     def headline(self, run: Run) -> str:
         return f"{100 * run.value('test_accuracy'):.2f}%"
+
+
+def _list_curves(results: Results) -> list[StudyFigure]:
+    """Return the figure of curves during training; none if there is nothing to compare."""
+    curves = [read_curve(each, "epoch", "test_accuracy") for each in results.done]
+    if len(results.done) < 2 or all(curve is None for curve in curves):
+        return []
+    caption = f"{results.point}: {tested_on(results)}" if results.point else tested_on(results).capitalize()
+    caption += " accuracy by epochs"
+    caption += ", by time" if _is_timed(results) else ""
+    caption += ", and effective degree on fewer paths than at the end" if _is_tracked(results) else ""
+    caption += "." if len(results.seeds) == 1 else ". Thin lines are single seeds."
+    if _has_own_epochs(results) and any(each.method.paper for each in results.done):
+        caption += " Hollow squares are the paper's accuracies after as many epochs."
+    name = f"curves-{results.point.replace(' ', '-')}".rstrip("-")
+    return [StudyFigure(name, caption, lambda theme: _plot_curves(results, theme))]
 
 
 def judge_difference(

@@ -1,15 +1,13 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
-from effdeg_lab.core.recipe import Method, Study, StudyFigure
+from effdeg_lab.core.recipe import Method
 from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
-from effdeg_lab.show.columns import MethodTable, format_difference, format_points, make_table, read_curve, tested_on
-from effdeg_lab.show.figures import Figure, Label, add_grid, label_ends, open_figure, plot_seeds, styles_of
-from effdeg_lab.show.methods import judge_difference
+from effdeg_lab.show.columns import MethodTable, format_difference, format_points, make_table, tested_on
+from effdeg_lab.show.methods import Methods, judge_difference
 from effdeg_lab.show.tables import Table, bold_largest
 from effdeg_lab.show.verdicts import Verdict, judge_all
 
@@ -32,14 +30,12 @@ SCORES = {
 """The scores of labels, by their names in summaries."""
 
 
-class NoisyLabels(Study):
+class NoisyLabels(Methods):
     """Compares methods that are trained with wrong labels, and scores that should find these labels.
 
     The recipe's grid has the label sets, as ``data``. The claim is that ED is more accurate at the end of training
     than the best of the other methods, on every label set.
     """
-
-    needs: ClassVar[str | None] = LAST
 
     def claim(self, results: Results) -> Verdict:
         by_data, parts = _split(results), list[Verdict]()
@@ -59,14 +55,6 @@ class NoisyLabels(Study):
         accuracies = [_list_accuracies(part) for part in parts.values()]
         areas = [_list_areas(each.method.name, parts) for each in results.done]
         return accuracies + [table for table in areas if table is not None]
-
-    def figures(self, results: Results) -> list[StudyFigure]:
-        parts = {name: part for name, part in _split(results).items() if _has_curves(part)}
-        if not parts:
-            return []
-        caption = f"Accuracy on {tested_on(results)} images during training with wrong labels."
-        caption += "" if len(results.seeds) == 1 else " Thin lines are single seeds."
-        return [StudyFigure("accuracy", caption, lambda theme: _plot_accuracies(parts, theme))]
 
     def headline(self, run: Run) -> str:
         last, best = 100 * run.value(LAST), 100 * run.value(BEST)
@@ -132,31 +120,6 @@ def _read_area(each: MethodRuns, score: str) -> Spread | None:
 def _compare(each: MethodRuns, score: str) -> Difference | None:
     found = [dict(each.values(f"wrong_labels.{name}")) for name in (score, AREA_UNDER_MARGIN)]
     return None if score == AREA_UNDER_MARGIN else Difference.of(*found)
-
-
-def _has_curves(results: Results) -> bool:
-    return any(read_curve(each, "epoch", LAST) is not None for each in results.done)
-
-
-def _plot_accuracies(parts: Mapping[str, Results], theme: str) -> Figure:
-    with open_figure(theme, (5.2 * len(parts), 3.9)) as (look, figure):
-        for axes, (name, results) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
-            labels, lowest = list[Label](), list[float]()
-            styles = styles_of(results.recipe, theme)
-            for each in results.done:
-                if (curve := read_curve(each, "epoch", LAST)) is None:
-                    continue
-                style = styles[each.method.name]
-                mean = plot_seeds(axes, curve * (1, 100), style)
-                x, y = mean[-1]
-                labels.append(Label(f"{each.method.title} {y:.2f}", x, y, style.color))
-                lowest.append(float(mean[len(mean) // 2 :, 1].min()))
-            # Show the fall after the best epoch, not the rise from nothing.
-            axes.set_ylim(max(axes.get_ylim()[0], min(lowest) - 0.5 * (axes.get_ylim()[1] - min(lowest)) - 1))
-            axes.set(title=f"{tested_on(results)} accuracy, %: {name}", xlabel="epoch")
-            add_grid(axes, look)
-            label_ends(axes, labels)
-    return figure
 
 
 RECIPES = (

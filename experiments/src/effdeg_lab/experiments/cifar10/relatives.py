@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
 
-from effdeg_lab.core.recipe import Method, Recipe, StudyFigure
+from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.show.columns import tested_on
@@ -39,14 +39,6 @@ class Relatives(Methods):
         parts = results.split()
         own = [table for part in parts for table in super(Relatives, self).tables(part)]
         return [*self._map_leads(parts), *own]
-
-    def figures(self, results: Results) -> list[StudyFigure]:
-        found = []
-        for part in results.split():
-            for each in super().figures(part):
-                name = f"{each.name}-{part.point.replace(' ', '-')}".rstrip("-")
-                found.append(replace(each, name=name, caption=f"{part.point}: {each.caption}".removeprefix(": ")))
-        return found
 
     def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
         """Return the best method with ED and the best without; None if either is missing."""
