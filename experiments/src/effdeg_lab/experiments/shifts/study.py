@@ -14,7 +14,7 @@ from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.engine.interpolation import Point, covers
 from effdeg_lab.show.columns import MethodTable, format_points, list_notes, list_values, make_table, tested_on
-from effdeg_lab.show.figures import Axes, Figure, Label, Style, Theme, add_grid, label_ends, open_figure, styles_of
+from effdeg_lab.show.figures import Axes, Figure, Label, Style, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
@@ -110,7 +110,11 @@ class Shifts(Study):
                     axes.plot(
                         each.method.paper.mean, reported.mean, "*", ms=9, mec=style.color, mfc=look.ground, zorder=4
                     )
-            _show(axes, np.concatenate(kept), look)
+            points = np.concatenate(kept)
+            low, high = points.min(0), points.max(0)
+            (left, bottom), (right, top) = low - 0.08 * (high - low) - 0.2, high + 0.08 * (high - low) + 0.2
+            axes.set(xlim=(left, right), ylim=(bottom, top))
+            add_grid(axes, look)
             axes.set(xlabel=f"{tested_on(results)} accuracy, %", ylabel="mean accuracy under shifts, %")
             label_ends(axes, labels)
         return figure
@@ -262,24 +266,13 @@ def tabulate_soups(found: Mapping[str, Any]) -> Table:
 
 def _plot_curves(axes: Axes, curves: np.ndarray, style: Style) -> np.ndarray:
     """Plot the curves of all seeds and their mean, with standard errors; return the mean."""
-    mean: np.ndarray = curves.mean(0)
-    for curve in curves if len(curves) > 1 else ():
-        axes.plot(*curve.T, color=style.color, ls=style.line, lw=0.6, alpha=0.35)
-    axes.plot(*mean.T, color=style.color, ls=style.line, lw=1.7)
+    mean = plot_seeds(axes, curves, style)
     if len(curves) > 1:
         errors = curves.std(0, ddof=1) / np.sqrt(len(curves))
         bars: dict[str, Any] = {"fmt": "none", "ecolor": style.color, "elinewidth": 0.8, "alpha": 0.7}
         axes.errorbar(mean[:, 0], mean[:, 1], xerr=errors[:, 0], yerr=errors[:, 1], **bars)
     axes.plot(*mean[0], "s", ms=5, color=style.color)
-    axes.plot(*mean[-1], style.marker, ms=6, color=style.color)
     return mean
-
-
-def _show(axes: Axes, points: np.ndarray, look: Theme) -> None:
-    low, high = points.min(0), points.max(0)
-    margin = 0.08 * (high - low) + 0.2
-    axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
-    add_grid(axes, look)
 
 
 # From the paper's appendix F.3: half of the batch as pairs, principal components of the probabilities, and no ramp.
