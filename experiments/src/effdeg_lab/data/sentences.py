@@ -39,18 +39,11 @@ class _Layout(NamedTuple):
     hub_columns: tuple[str, ...]
 
 
-_PAIR = ("sentence1", "sentence2", "label")
+_PAIR, _ONE = ("sentence1", "sentence2", "label"), ("sentence", "label")
 LAYOUTS = {
     "rte": _Layout("RTE", "accuracy", _PAIR, None, ("entailment", "not_entailment"), _PAIR),
     "mrpc": _Layout("MRPC", "accuracy", ("#1 String", "#2 String", "Quality"), None, ("0", "1"), _PAIR),
-    "cola": _Layout(
-        "CoLA",
-        "matthews",
-        ("sentence", "label"),
-        ("source", "label", "mark", "sentence"),
-        ("0", "1"),
-        ("sentence", "label"),
-    ),
+    "cola": _Layout("CoLA", "matthews", _ONE, ("source", "label", "mark", "sentence"), ("0", "1"), _ONE),
 }
 """The layouts of the tasks' files, by name."""
 
