@@ -448,7 +448,7 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
     given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
     enough = families and pool.least_clusters >= FEW_CLUSTERS
-    outside = evaluation.correlations((counts == 0).astype(np.float64)) if enough else None
+    outside = evaluation((counts == 0).astype(np.float64), correlations_alone=True) if enough else None
     return Ranking(
         pool=pool,
         scores={score.measure: score for score in scores} | undefined,

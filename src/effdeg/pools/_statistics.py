@@ -5,7 +5,7 @@ Models enter as the signs of the differences in their measures (measures × mode
 (models × models). All results end in resamples × measures, nan where a resample leaves the statistic undefined.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import combinations, pairwise
@@ -285,30 +285,32 @@ def choose_best(
         defined = [name for name in names if name in measures]
         columns = [measures.index(name) for name in defined]
         for statistic in CORRELATIONS if defined else ():
-            held_out = None if outside is None else outside[statistic][:, columns]
             on_pool, drawn = observed[statistic][0, columns], resampled[statistic][:, columns]
-            variant, *numbers = _choose(on_pool, drawn, held_out, level)
-            chosen = BestVariant(family, statistic, defined, defined[variant], *numbers)
-            best.setdefault(family, {})[statistic] = chosen
+            held_out = None if outside is None else outside[statistic][:, columns]
+            chosen = int(on_pool.argmax())
+            corrected = _correct(on_pool, drawn, held_out, level)
+            variant = BestVariant(family, statistic, defined, defined[chosen], float(on_pool[chosen]), *corrected)
+            best.setdefault(family, {})[statistic] = variant
     return best
 
 
-def _choose(observed: Array, resampled: Array, outside: Array | None, level: float) -> tuple[Any, ...]:
-    """Return which variant is best, its value, the corrected one and the interval."""
+def _correct(
+    observed: Array, resampled: Array, outside: Array | None, level: float
+) -> tuple[float | None, Interval | None]:
+    """Return the corrected value of the best variant, and its interval."""
     best = int(observed.argmax())
-    value = float(observed[best])
     complete = np.isfinite(resampled).all(1)
     if complete.sum() * 2 < len(resampled):
-        return best, value, None, None
+        return None, None
     corrected = None
     if outside is not None:
         deviations = observed + outside - np.nanmean(outside, axis=0)
         chosen = np.take_along_axis(deviations, resampled.argmax(1)[:, None], 1)[complete]
-        corrected = min(value, float(np.nanmean(chosen)))
+        corrected = min(float(observed[best]), float(np.nanmean(chosen)))
     z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (observed, resampled[complete]))
     low = z[best] - max(np.quantile(shifts.max(1), (1 + level) / 2) for shifts in (z - drawn, drawn - z))
     high = np.quantile(drawn[:, best], (1 + level) / 2)
-    return best, value, corrected, (float(np.tanh(low)), float(np.tanh(high)))
+    return corrected, (float(np.tanh(low)), float(np.tanh(high)))
 
 
 # Resamples × pairs of models evaluated at once: keeps memory moderate, and the tallies of a chunk in the cache.
@@ -348,18 +350,8 @@ def kendall(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
     return divide(together, np.sqrt(one * other)).T
 
 
-def spearman(counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
-    """Return Spearman's ρ: twice a model's centered rank is the sum of its signs to all models drawn."""
-    return _correlate(counts, counts @ measure_signs, counts @ gap_signs[None])
-
-
-def pearson(counts: Array, measures: Array, gaps: Array) -> Array:
-    """Return Pearson's r = Σ (x - x̄)(y - ȳ) / √(Σ (x - x̄)² Σ (y - ȳ)²)."""
-    return _correlate(counts, _deviations(counts, measures), _deviations(counts, gaps[None]))
-
-
 def _correlate(counts: Array, x: Array, y: Array) -> Array:
-    """Correlate centered values: measures × resamples × models in, resamples × measures out."""
+    """Return Pearson's r of centered values: measures × resamples × models in, resamples × measures out."""
     together, one, other = ((counts[None] * product).sum(-1) for product in (x * y, x**2, y**2))
     return divide(together, np.sqrt(one * other)).T
 
@@ -386,9 +378,8 @@ def number_strata(pool: Pool) -> Indices:
     return numbers
 
 
-def average_strata(values: Array, sizes: Sequence[int]) -> Array:
-    """Average correlations over strata, the first axis, weighted by degrees of freedom; undefined ones are left out."""
-    weights = np.array([size - 1.0 for size in sizes]).reshape(-1, *[1] * (values.ndim - 1))
+def _average(values: Array, weights: Array | float = 1.0) -> Array:
+    """Average the defined values over the first axis; nan where there are none."""
     weights = np.where(np.isfinite(values), weights, 0.0)
     return divide((weights * np.nan_to_num(values)).sum(0), weights.sum(0))
 
@@ -412,10 +403,8 @@ class Neighbors:
         alone = (differs.sum(1) == 1) & ~differs[:, -1]
         self._first, self._second = first[alone], second[alone]
         axis = differs[alone].argmax(1)
-        self.axes: list[str] = []
-        self.environments: list[Environment] = []
-        self._by_axis: list[tuple[Indices, Indices]] = []
-        self._by_environment: list[Indices] = []
+        self._by_axis: dict[str, tuple[Indices, Indices]] = {}
+        self._by_environment: dict[Environment, Indices] = {}
         for number, name in enumerate(pool.hyperparameters):
             chosen = np.flatnonzero(axis == number)
             if not len(chosen):
@@ -423,28 +412,19 @@ class Neighbors:
             others = np.delete(codes[self._first[chosen]], number, axis=1)
             setting = np.unique(others, axis=0, return_inverse=True)[1].reshape(-1)
             order = np.argsort(setting, kind="stable")
-            self.axes.append(name)
-            self._by_axis.append((chosen[order], np.flatnonzero(np.diff(setting[order], prepend=-1))))
-            self._add_environments(pool, name, chosen)
-
-    def _add_environments(self, pool: Pool, name: str, chosen: Indices) -> None:
-        code, levels = pool.codes[name], pool.levels[name]
-        one, other = code[self._first[chosen]], code[self._second[chosen]]
-        ordered = pool.table[name].cat.ordered
-        for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
-            step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
-            if len(step):
-                self.environments.append(Environment(name, levels[before], levels[after], len(step)))
-                self._by_environment.append(step)
+            self._by_axis[name] = chosen[order], np.flatnonzero(np.diff(setting[order], prepend=-1))
+            one, other = (pool.codes[name][ends[chosen]] for ends in (self._first, self._second))
+            levels, ordered = pool.levels[name], pool.table[name].cat.ordered
+            for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
+                step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
+                if len(step):
+                    self._by_environment[Environment(name, levels[before], levels[after], len(step))] = step
+        self.axes, self.environments = list(self._by_axis), list(self._by_environment)
 
     def psi(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
-        """Return Ψ of each axis, axes × resamples × measures.
-
-        It is the mean of s_ij t_ij over the pairs of each setting of the other hyperparameters, averaged over the
-        settings (Jiang et al., 2020). A tie counts as 0.
-        """
+        """Return Ψ of each axis, axes × resamples × measures, as :class:`Score` defines it."""
         by_axis = []
-        for pairs, starts in self._by_axis:
+        for pairs, starts in self._by_axis.values():
             weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
             totals = np.add.reduceat(weights, starts, axis=1)
             sizes = np.diff(starts, append=len(pairs))
@@ -456,7 +436,7 @@ class Neighbors:
     def sign_errors(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
         """Return the mean of (1 - s_ij t_ij) / 2 in each environment, environments × resamples × measures."""
         errors = []
-        for pairs in self._by_environment:
+        for pairs in self._by_environment.values():
             weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
             errors.append(divide(weights @ (1 - agreement) / 2, weights.sum(1, keepdims=True)))
         return np.stack(errors)
@@ -481,19 +461,14 @@ class ConditionalInformation:
     def __init__(self, pool: Pool, measure_signs: Array, gap_signs: Array) -> None:
         self._first, self._second = np.nonzero(gap_signs)
         rises = gap_signs[self._first, self._second] > 0
-        self.sets: list[tuple[str, ...]] = []
-        tallied = []
-        for chosen in (chosen for size in range(3) for chosen in combinations(pool.hyperparameters, size)):
-            cells, times = self._cells([pool.codes[name] for name in chosen], rises)
-            if len(times):
-                self.sets.append(chosen)
-                tallied.append((cells, times))
-        self._starts = np.cumsum([0, *(len(times) for _, times in tallied[:-1])])
-        self._times = np.concatenate([times for _, times in tallied])
+        every = [chosen for size in range(3) for chosen in combinations(pool.hyperparameters, size)]
+        tallied = {chosen: self._cells([pool.codes[name] for name in chosen], rises) for chosen in every}
+        self.sets = [chosen for chosen, (_, times) in tallied.items() if len(times)]
+        cells, times = zip(*(tallied[chosen] for chosen in self.sets), strict=True)
+        self._starts, self._times = np.cumsum([0, *map(len, times[:-1])]), np.concatenate(times)
         # Pairs by set: where they are tallied, and which they are.
-        pairs = np.concatenate([np.flatnonzero(cells >= 0) for cells, _ in tallied])
-        starts = zip(tallied, self._starts, strict=True)
-        rows = np.concatenate([cells[cells >= 0] + start for (cells, _), start in starts])
+        pairs = np.concatenate([np.flatnonzero(cell >= 0) for cell in cells])
+        rows = np.concatenate([cell[cell >= 0] + start for cell, start in zip(cells, self._starts, strict=True)])
         sparse = require("scipy.sparse", extra="pools", purpose="a ranking")
         ones, shape = np.ones(len(pairs), dtype=np.int32), (len(self._times) * 6, len(rises))
         self._tallies = []
@@ -568,46 +543,38 @@ class Evaluation:
         self.neighbors = neighbors if neighbors and neighbors.axes else None
         self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
 
-    def __call__(self, counts: Array) -> dict[str, Array]:
+    def __call__(self, counts: Array, *, correlations_alone: bool = False) -> dict[str, Array]:
         """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
-        return self._evaluate_chunks(counts, lambda chunk: self._correlate(chunk) | self._compare_neighbors(chunk))
-
-    def correlations(self, counts: Array) -> dict[str, Array]:
-        """Return Pearson's r, Spearman's ρ and Kendall's τ, resamples × measures."""
-        return self._evaluate_chunks(counts, self._correlate)
-
-    def _evaluate_chunks(self, counts: Array, evaluate: Callable[[Array], dict[str, Array]]) -> dict[str, Array]:
         size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
-        chunks = [evaluate(counts[start : start + size]) for start in range(0, len(counts), size)]
-        return {name: np.concatenate([chunk[name] for chunk in chunks], axis=-2) for name in chunks[0]}
+        chunks = [counts[start : start + size] for start in range(0, len(counts), size)]
+        found = [self._correlate(each) | ({} if correlations_alone else self._compare(each)) for each in chunks]
+        return {name: np.concatenate([each[name] for each in found], axis=-2) for name in found[0]}
 
     def _correlate(self, counts: Array) -> dict[str, Array]:
         inside: dict[str, list[Array]] = {"spearman": [], "pearson": []}
         for rows in self._strata:
             drawn, (measure_signs, gap_signs) = counts[:, rows], self._signs
-            inside["spearman"].append(spearman(drawn, measure_signs[:, rows][:, :, rows], gap_signs[rows][:, rows]))
-            inside["pearson"].append(pearson(drawn, self._values[:, rows], self.pool.gaps[rows]))
-        sizes = [len(rows) for rows in self.pool.strata.values()]
+            # Twice a model's centered rank is the sum of its signs to all models drawn.
+            ranks = drawn @ measure_signs[:, rows][:, :, rows], drawn @ gap_signs[rows][:, rows][None]
+            inside["spearman"].append(_correlate(drawn, *ranks))
+            values = self._values[:, rows], self.pool.gaps[None, rows]
+            inside["pearson"].append(_correlate(drawn, *(_deviations(drawn, each) for each in values)))
+        freedom = np.array([len(rows) - 1.0 for rows in self.pool.strata.values()]).reshape(-1, 1, 1)
         correlations = {
-            name: average_strata(np.stack(parts), sizes) if sizes else parts[0] for name, parts in inside.items()
+            name: _average(np.stack(parts), freedom) if len(freedom) else parts[0] for name, parts in inside.items()
         }
         return correlations | {"kendall": kendall(counts, *self._signs)}
 
-    def _compare_neighbors(self, counts: Array) -> dict[str, Array]:
+    def _compare(self, counts: Array) -> dict[str, Array]:
         statistics = {}
         if self.neighbors:
             statistics["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
-            statistics["psi"] = _mean(by_axis)
+            statistics["psi"] = _average(by_axis)
         if self.neighbors and self.neighbors.environments:
             statistics["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
-            statistics["sign_error"] = _mean(errors)
+            statistics["sign_error"] = _average(errors)
             statistics["worst_sign_error"] = np.fmax.reduce(errors)
         if self.information:
             statistics["information_by_set"] = by_set = self.information(counts)
             statistics["conditional_information"] = np.fmin.reduce(by_set)
         return statistics
-
-
-def _mean(parts: Array) -> Array:
-    """Average the defined values over the first axis; nan where there are none."""
-    return divide(np.nansum(parts, axis=0), np.isfinite(parts).sum(0))
