@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +143,8 @@ class Ranking:
     def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
         """Plot the gap against each measure, with a linear fit and its confidence band. Needs the extra ``plots``.
 
-        A measure whose values have one sign and span more than three orders of magnitude has a logarithmic axis, on
-        which the fit is a curve. Long names are shortened in the middle. The band treats models as independent.
+        A measure of one sign that spans more than three orders of magnitude has a logarithmic axis, on which the fit is
+        a curve. The band treats models as independent.
 
         Args:
             measures: The measures to plot, a panel each; by default the 12 best by Kendall's τ.
@@ -181,23 +181,20 @@ class Ranking:
 
         in_families = {name for best in self.best.values() for name in best["pearson"].variants}
         every = [*self.best, *(name for name in self.scores if name not in in_families)]
-        caption = f"; {_STRATUM_PANELS} of {len(every)} measures" if len(every) > _STRATUM_PANELS else ""
-        if measures is None:
-            measures = every[:_STRATUM_PANELS]
-        else:
-            caption = ""
+        some = measures is None and len(every) > _STRATUM_PANELS
+        caption = f"; {_STRATUM_PANELS} of {len(every)} measures" if some else ""
+        measures = every[:_STRATUM_PANELS] if measures is None else measures
         for name in measures:
             check_choice("measure", name, [*self.best, *self.scores])
         figures = {}
         for stratum, inside in self.strata.items():
             chosen = {family: best["pearson"].variant for family, best in {**self.best, **inside.best}.items()}
-            figures[stratum] = plot_ranking(
-                inside, [chosen.get(name, name) for name in measures], theme=theme, caption=caption
-            )
+            names = [chosen.get(name, name) for name in measures]
+            figures[stratum] = plot_ranking(inside, names, theme=theme, caption=caption)
         return figures
 
     def warnings(self) -> list[str]:
-        """Return, in sentences, what a reader should not overlook."""
+        """Return what a reader should not overlook, in sentences."""
         return [f"note: {note}." for note in (*_list_notes(self), *_list_advice(self))]
 
     def notes(self) -> list[str]:
@@ -206,32 +203,31 @@ class Ranking:
 
     def rows(self) -> Rows:
         """Return a table of strings: a header, then a row per measure; :meth:`warnings` explains undefined ones."""
-        columns: dict[str, Callable[[Score], str]] = {
-            "Pearson": lambda score: str(score.pearson).replace(" to ", "…"),
-            "Spearman": lambda score: _format_value(score.spearman),
-            "Kendall": lambda score: str(score.kendall).replace(" to ", "…"),
-        }
-        if any(score.psi is not None for score in self.scores.values()):
-            columns["Ψ"] = lambda score: _format_value(score.psi)
-            columns["sign error"] = lambda score: (
-                f"{_format_value(score.sign_error)}/{_format_value(score.worst_sign_error)}"
-            )
-        if self.pool.hyperparameters:
-            columns["CMI"] = lambda score: _format_value(score.conditional_information)
-        undefined = ["undefined", *[""] * (len(columns) - 1)]
-        return [["measure", *columns]] + [
-            [name, *(undefined if score.spearman is None else (show(score) for show in columns.values()))]
-            for name, score in self.scores.items()
-        ]
+        heads = ["Pearson", "Spearman", "Kendall"]
+        heads += ["Ψ", "sign error"] if any(score.psi for score in self.scores.values()) else []
+        heads += ["CMI"] if self.pool.hyperparameters else []
+        rows = [["measure", *heads]]
+        for name, score in self.scores.items():
+            value = {key: f"{each.value:z.2f}" if (each := getattr(score, key)) else "–" for key in STATISTICS}
+            cells = {
+                "Pearson": str(score.pearson).replace(" to ", "…"),
+                "Spearman": value["spearman"],
+                "Kendall": str(score.kendall).replace(" to ", "…"),
+                "Ψ": value["psi"],
+                "sign error": f"{value['sign_error']}/{value['worst_sign_error']}",
+                "CMI": value["conditional_information"],
+            }
+            undefined = ["undefined", *[""] * (len(heads) - 1)]
+            rows.append([name, *(undefined if score.undefined else (cells[head] for head in heads))])
+        return rows
 
     def best_rows(self) -> Rows:
         """Return a table of strings with the best variant of each family; only a header without ``variants``."""
         rows = [["best of", "by", "variant", "", "corrected for the choice"]]
         for best in (each[statistic] for each in self.best.values() for statistic in ("pearson", "kendall")):
             corrected = "–" if best.corrected is None else f"{best.corrected:z.2f}"
-            corrected += f" ({format_range(best.interval)})"
-            label = f"{len(best.variants)} {best.family}"
-            rows.append([label, best.statistic.title(), best.variant, f"{best.value:z.2f}", corrected])
+            row = [f"{len(best.variants)} {best.family}", best.statistic.title(), best.variant, f"{best.value:z.2f}"]
+            rows.append([*row, f"{corrected} ({format_range(best.interval)})"])
         return rows
 
     def legend(self) -> str:
@@ -334,27 +330,24 @@ def rank(
 ) -> Ranking:
     """Score how well measures rank a pool of models by their generalization gap.
 
-    :class:`Score` defines the statistics. Their intervals come from resamples of the models, with replacement. Seeds of
-    one configuration are not independent models: where several share all their hyperparameters, configurations are
-    drawn, each with all its models (a cluster bootstrap). Configurations that differ only in a hyperparameter that
-    hardly matters are nearly the same model, which makes intervals too narrow: name the other hyperparameters as
+    :class:`Score` defines the statistics. Their intervals come from resamples of the models. Models that share all
+    their hyperparameters, such as seeds, are not independent: configurations are drawn, each with all its models (a
+    cluster bootstrap). Where a hyperparameter hardly matters, intervals are too narrow: name the others as
     ``clusters``. Without hyperparameters every model counts as independent. Fewer than 6 models or configurations are
-    not resampled, since intervals would be too narrow; only Pearson's r then has one, by Fisher's z. Rows of one name
-    (if there are names) that agree in all columns of numbers and in all columns named here are one model and count
-    once; so do rows with the same ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
+    not resampled; only Pearson's r then has an interval, by Fisher's z. Rows of one name (if there are names) that
+    agree in all columns of numbers and in all columns named here are one model and count once; so do rows with the same
+    ``sha256``, as :func:`effdeg.measure_pool` writes it, and the same measures.
 
-    **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models, and a correlation over
-    models of several recipes then reflects that shift. With ``strata`` each stratum is ranked by itself, in
-    ``Ranking.strata``, and the scores of the ranking combine the strata without comparing models across them.
-    Kendall's τ, Ψ, sign errors and conditional information count pairs within strata only. Pearson's r and Spearman's
-    ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and Schmidt, 2004, "Methods of
-    meta-analysis"): r̄ = Σ (n_s - 1) r_s / Σ (n_s - 1), which is the correlation of values standardized within strata.
-    Models are resampled within strata. The interval of r̄ is Fisher's, with the standard error of z by the delta method:
-    √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum to 1.
+    **Strata.** A recipe such as mixup may shift the gaps and the measures of all its models. With ``strata`` each
+    stratum is ranked by itself, in ``Ranking.strata``, and the scores of the ranking combine the strata without
+    comparing models across them. Kendall's τ, Ψ, sign errors and conditional information count pairs within strata
+    only. Pearson's r and Spearman's ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and
+    Schmidt, 2004, "Methods of meta-analysis"). Models are resampled within strata. The interval of r̄ is Fisher's, with
+    the standard error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum
+    to 1.
 
-    **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates better than
-    it should: the maximum of many estimates is too high. ``variants`` names such families, and ``Ranking.best``
-    has the best of each, corrected for the choice; see :class:`BestVariant`.
+    **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates too well.
+    ``variants`` names such families, and ``Ranking.best`` has the best of each, corrected: see :class:`BestVariant`.
 
     Example:
         >>> from effdeg.pools import rank
@@ -512,95 +505,36 @@ def _score(
     return Score(name, **parts)
 
 
-def _format_value(statistic: Statistic | None) -> str:
-    return "–" if statistic is None else f"{statistic.value:z.2f}"
-
-
 def _list_advice(ranking: Ranking) -> Iterator[str]:
     """Return advice on models that do not fit, the target and signs of measures, and notes on strata."""
     pool = ranking.pool
+    target, table = pool.target, pool.table
     if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
-        least = find_least_fit(pool.table)
+        least = find_least_fit(table)
         yield (
             f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {least:g} or missing), and a "
             f"correlation over both kinds may come from that difference: leave them out with fit={least:g}"
         )
-    yield from _describe_target(pool)
-    yield from _describe_falling(pool, ranking.falling)
-    for inside in ranking.strata.values():
-        stratum = inside.pool.describe_stratum()
-        yield from (f"in {stratum}, {note}" for note in _describe_undefined(inside.pool, known=pool.undefined))
-        falling = [name for name in inside.falling if name not in ranking.falling]
-        yield from (f"in {stratum}, {note}" for note in _describe_falling(inside.pool, falling))
-
-
-def _list_notes(ranking: Ranking) -> Iterator[str]:
-    """Return what was left out, guessed, undefined or is rough."""
-    pool = ranking.pool
-    yield from _describe_duplicates(pool.duplicates)
-    yield from _describe_twins(pool)
-    if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
-        yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
-    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
-    if pool.fit is not None and pool.below_fit:
-        models = pluralize(len(pool.below_fit), "model")
-        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
-    yield from _describe_undefined(pool)
-    for content in dict.fromkeys(pool.left_out.values()):
-        names = [name for name, held in pool.left_out.items() if held == content]
-        yield f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
-    if pool.guessed:
-        yield (
-            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
-            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
-        )
-    yield from _describe_neighbors(ranking)
-    yield from _describe_few(ranking)
-    chosen = [best["pearson"] for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
-    if any(best.corrected is None for best in chosen):
-        few = f"{FEW_CLUSTERS} configurations or more"
-        yield f"the best of several variants is corrected for the choice only with {few}"
-
-
-def _describe_duplicates(groups: Sequence[Sequence[str]]) -> Iterator[str]:
-    described = [
-        f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
-        for names in groups[:3]
-    ]
-    if len(groups) > 3:
-        described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
-    if groups:
-        yield f"{'; '.join(described)}: counted once"
-
-
-def _describe_twins(pool: Pool) -> Iterator[str]:
-    """Describe models of different names that agree in every number, as one that was measured twice does."""
-    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
-    groups = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
-    alike = [join([str(name) for name in rows]) for rows in groups.groups.values()] if numbers else []
-    if alike:
-        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
-
-
-def _describe_undefined(pool: Pool, known: Collection[str] = ()) -> list[str]:
-    return [f"{name} is {reason}" for name, reason in pool.undefined.items() if name not in known]
-
-
-def _describe_target(pool: Pool) -> Iterator[str]:
-    target, table = pool.target, pool.table
     if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
-        yield from _describe_other_gap(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
+        yield from _compare_gaps(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
     elif not target.startswith("-") and _LARGER_IS_BETTER & {*re.split(r"[^a-z]+", target.lower())}:
         yield (
             f"larger values of {target} count as worse, as those of a gap do, so τ > 0 is for measures that rise with "
             f"it: if larger is better, use target='-{target}'"
         )
+    yield from _describe_falling(pool, ranking.falling)
+    for inside in ranking.strata.values():
+        stratum = inside.pool.describe_stratum()
+        undefined = {name: why for name, why in inside.pool.undefined.items() if name not in pool.undefined}
+        yield from (f"in {stratum}, {name} is {why}" for name, why in undefined.items())
+        falling = [name for name in inside.falling if name not in ranking.falling]
+        yield from (f"in {stratum}, {note}" for note in _describe_falling(inside.pool, falling))
 
 
-def _describe_other_gap(gaps: Array, differences: Array) -> Iterator[str]:
+def _compare_gaps(gaps: Array, differences: Array) -> Iterator[str]:
+    """Point out a gap that is not the difference of the accuracies; these may be rounded, or percentages."""
     known = np.isfinite(differences)
     gaps, differences = gaps[known], differences[known]
-    # Accuracies may be rounded, and they or the gap be percentages.
     limit = 0.02 * np.abs(differences).max(initial=0.0)
     agree, opposite = (
         any(bool((np.abs(sign * unit * gaps - differences) <= limit).all()) for unit in (1, 100, 0.01))
@@ -620,18 +554,60 @@ def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
         yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
 
 
+def _list_notes(ranking: Ranking) -> Iterator[str]:
+    """Return what was left out, guessed, undefined or is rough."""
+    pool = ranking.pool
+    yield from _describe_rows(pool)
+    yield from (f"{name} is {why}" for name, why in pool.undefined.items())
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
+        yield f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+    if pool.guessed:
+        yield (
+            f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
+            "those that describe how a model was trained with hyperparameters=…, or the columns to rank with measures=…"
+        )
+    yield from _describe_neighbors(ranking)
+    yield from _describe_few(ranking)
+    chosen = [best["pearson"] for each in (ranking, *ranking.strata.values()) for best in each.best.values()]
+    if any(best.corrected is None for best in chosen):
+        few = f"{FEW_CLUSTERS} configurations or more"
+        yield f"the best of several variants is corrected for the choice only with {few}"
+
+
+def _describe_rows(pool: Pool) -> Iterator[str]:
+    """Describe rows that count once, that may be no models of their own, and that are left out."""
+    if groups := pool.duplicates:
+        described = [
+            f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
+            for names in groups[:3]
+        ]
+        if len(groups) > 3:
+            described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+        yield f"{'; '.join(described)}: counted once"
+    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
+    twins = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
+    if alike := [join([str(name) for name in rows]) for rows in twins.groups.values()]:
+        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
+    if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
+        yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
+    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
+
+
 def _describe_neighbors(ranking: Ranking) -> Iterator[str]:
     """Describe which statistics some hyperparameters leave undefined, as those of a random search do."""
     varying = [name for name in ranking.pool.hyperparameters if name not in ranking.pool.strata_by]
     if not ranking.resampled or not varying:
         return
-    alone, given = ([name for name in varying if name in names] for names in (ranking.unvaried, ranking.unconditioned))
-    if alone:
-        what = "left out of Ψ and sign errors"
+    if alone := [name for name in varying if name in ranking.unvaried]:
+        what = ": left out of Ψ and sign errors"
         if alone == varying:
-            what = "as in a random search: there are no neighbors, which Ψ and sign errors compare"
-        yield f"no two models differ in {' or '.join(alone)} alone{',' if alone == varying else ':'} {what}"
-    if given:
+            what = ", as in a random search: there are no neighbors, which Ψ and sign errors compare"
+        yield f"no two models differ in {' or '.join(alone)} alone{what}"
+    if given := [name for name in varying if name in ranking.unconditioned]:
         rest = "CMI is not conditional" if given == varying else "left out of CMI"
         yield f"given {' or '.join(given)}, no order is left to predict: {rest}"
 
