@@ -92,7 +92,7 @@ def test_a_result_is_printed_before_it_is_written(run, data, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(effdeg.Measurement, "save", full)
-    monkeypatch.setattr("effdeg.cli._measure.write_figure", full)
+    monkeypatch.setattr("effdeg.cli._output.write_figure", full)
     file = tmp_path / ("m.json" if option == "--save" else "m.png")
     code, out, err = run("measure", SMALL, "--data", data, *FAST, option, file, *form)
     assert code == 2

@@ -1,7 +1,6 @@
 """``effdeg compare``: which of several models is the simplest, without labels."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import effdeg
-from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write_plot
 
 if TYPE_CHECKING:
     from effdeg.io import LoadedData
@@ -79,8 +77,7 @@ def compare(
     else:
         console.print(f"other measures that need no labels: --proxy {_LABEL_FREE}")
     print_notes(console, comparison.warnings())
-    if plot is not None:
-        write(plot, partial(write_figure, comparison.plot()), console)
+    write_plot(plot, comparison.plot, console)
 
 
 def match_models(models: list[str], weights: list[Path], seed: int) -> dict[str, o.NamedModel]:

@@ -1,7 +1,6 @@
 """``effdeg measure``: the effective degree of one model."""
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +8,9 @@ import typer
 from rich.console import Console
 
 import effdeg
-from effdeg._utils.files import check_target, write_figure
+from effdeg._utils.files import check_target
 from effdeg.cli import _options as o
-from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write, write_plot
 
 
 @o.unbundle
@@ -67,5 +66,4 @@ def measure(
     print_notes(console, measured.warnings())
     if save is not None:
         write(save, measured.save, console)
-    if plot is not None:
-        write(plot, partial(write_figure, trace.plot(**fit)), console)
+    write_plot(plot, lambda: trace.plot(**fit), console)

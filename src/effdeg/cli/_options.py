@@ -68,12 +68,10 @@ class PathOptions:
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of :func:`effdeg.measure`."""
         return {**asdict(self), "partners": parse_changes(self.partners)}
 
 
 def parse_changes(names: list[str] | None) -> list[Any] | None:
-    """Return the changes of these names, or None without any."""
     from effdeg import changes
 
     return [changes.parse(each) for each in names or ()] or None
@@ -119,7 +117,6 @@ class ReadOptions:
     std: Annotated[str, _read(help="Then divide by this, e.g. 0.25,0.24,0.26.")] = ""
 
     def load(self, source: str) -> "LoadedData":
-        """Read the examples of a file or folder."""
         from effdeg.io import ImageOptions, load_data
 
         images = ImageOptions(self.size, _parse_numbers("mean", self.mean), _parse_numbers("std", self.std))
@@ -147,7 +144,6 @@ def read_labels(source: str, option: str | None = None) -> Any:
 
 
 def pair_with_labels(inputs: Any, labels: Any) -> Any:
-    """Return examples with their labels, if any."""
     from torch import Tensor
     from torch.utils.data import Dataset, StackDataset
 

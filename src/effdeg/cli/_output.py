@@ -4,13 +4,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from effdeg._utils.files import check_target
+from effdeg._utils.files import check_target, write_figure
 from effdeg._utils.tables import Rows, align_columns, fit_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _VALUE = r"""'[^']*'|"[^"]*"|torch\.\w+|[-+]?\d[\d.]*(?:e[-+]?\d+)?|…|(?!lambda)[A-Za-z_]\w*"""
 
@@ -36,7 +39,6 @@ def spell_as_options(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print a result for programs, in one line."""
     print(json.dumps(value))
 
 
@@ -52,7 +54,6 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print what a reader should not overlook."""
     for note in notes:
         console.print(f"[yellow]{escape(spell_as_options(note))}[/]")
 
@@ -83,6 +84,13 @@ def write(file: Path, writer: Callable[[Path], object], console: Console) -> Non
         reason = error.strerror or error
         raise OSError(f"{file} could not be written: {reason}. The result above is complete.") from error
     console.print(escape(f"written: {file}"))
+
+
+def write_plot(file: Path | None, plot: Callable[[], "Figure"], console: Console) -> None:
+    """Draw and write a figure, if a file is given for it."""
+    if file is not None:
+        figure = plot()
+        write(file, lambda to: write_figure(figure, to), console)
 
 
 def _spell(match: re.Match[str]) -> str:

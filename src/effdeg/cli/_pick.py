@@ -1,19 +1,17 @@
 """``effdeg pick``: which of several models will generalize best, without labels."""
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections import UserDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 import effdeg
-from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
 from effdeg.cli._compare import match_models
-from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
+from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write_plot
 
 if TYPE_CHECKING:
     from effdeg._adapters.inference import Model
@@ -93,21 +91,12 @@ def pick(
     print_table(console, choice.legend(), choice.rows())
     console.print(escape(f"data: {loaded.source} ({loaded.preprocessing or 'as they are'}), {choice.conditions()}"))
     print_notes(console, choice.warnings())
-    if plot is not None:
-        write(plot, partial(write_figure, choice.plot()), console)
+    write_plot(plot, choice.plot, console)
 
 
-class _Models(Mapping[str, "Model"]):
+class _Models(UserDict[str, Any]):
     """Models that are loaded when they are asked for, one at a time."""
 
-    def __init__(self, named: Mapping[str, o.NamedModel]) -> None:
-        self._named = named
-
     def __getitem__(self, name: str) -> "Model":
-        return self._named[name].load()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._named)
-
-    def __len__(self) -> int:
-        return len(self._named)
+        model: Model = self.data[name].load()
+        return model

@@ -106,7 +106,8 @@ def pool(
         except KeyboardInterrupt:
             print_to_stderr("stopped; the same command continues.")
             raise
-    others = sorted(_list_models(out) - {row["model"] for row in rows})
+    with out.open(encoding="utf-8", newline="") as stream:
+        others = sorted({row["model"] for row in csv.DictReader(stream)} - {row["model"] for row in rows})
     console = Console(quiet=json)
     if json:
         print_json(replace_nonfinite({"rows": rows, "out": str(out), "other_models": others}))
@@ -120,11 +121,6 @@ def pool(
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     if len(rows) < len(files):
         raise typer.Exit(1)
-
-
-def _list_models(table: Path) -> set[str]:
-    with table.open(encoding="utf-8", newline="") as stream:
-        return {row["model"] for row in csv.DictReader(stream)}
 
 
 def _choose_columns(rows: "PoolRows", proxies: list[str], width: int) -> tuple[list[str], list[str]]:

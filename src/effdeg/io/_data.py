@@ -291,12 +291,10 @@ def read_file(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def read_safetensors(path: Path) -> Any:
-    """Return the tensors of a file by name."""
     return require("safetensors.torch", extra="files", purpose="a .safetensors file").load_file(path)
 
 
 def read_parquet(path: Path) -> Any:
-    """Return the table in a file as a pyarrow table."""
     return read_file(path, require("pyarrow.parquet", extra="files", purpose="a .parquet file").read_table)
 
 

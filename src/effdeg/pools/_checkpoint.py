@@ -57,16 +57,24 @@ ALONG_PATHS = ("total_variation", "decision_regions")
 """Proxies that come with the effective degree, from the same trace: they are in every row too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSettings:
-    """The settings that decide the numbers of a row."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CheckpointMeasurer:
+    """Loads checkpoints into a model, one at a time, and measures each."""
 
+    model: nn.Module
+    data: LabeledExamples
+    train: LabeledExamples | None
+    labeled: LabeledExamples | None
+    reference: dict[str, Tensor] | None
     paths: PathSettings
     degree: int
     components: tuple[int, ...]
     proxies: tuple[str, ...]
     proxy_examples: int
     dtype: torch.dtype | None
+    batch_size: int | None
+    workers: int
+    device: Device
 
     def __post_init__(self) -> None:
         for components in (None, *self.components):
@@ -83,35 +91,22 @@ class RowSettings:
                 f"proxies={degrees}: every row has the effective degree anyway. Leave it out of the proxies."
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings, for JSON."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the numbers of a row, for JSON."""
+        own = {name: getattr(self, name) for name in ("paths", "degree", "components", "proxies", "proxy_examples")}
         dtype = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
-        return {**vars(self), **vars(self.paths), "dtype": dtype}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CheckpointMeasurer:
-    """Loads checkpoints into a model, one at a time, and measures each."""
-
-    model: nn.Module
-    data: LabeledExamples
-    train: LabeledExamples | None
-    labeled: LabeledExamples | None
-    reference: dict[str, Tensor] | None
-    settings: RowSettings
-    batch_size: int | None
-    workers: int
-    device: Device
+        return {**own, "dtype": dtype, **vars(self.paths)}
 
     def check_labels(self) -> None:
         """Raise if a proxy needs labels and there are none, or if examples that should differ are the same."""
-        needing = [name for name in self.settings.proxies if "labels" in find_needs(name)]
+        needing = [name for name in self.proxies if "labels" in find_needs(name)]
         if needing and self.train is None and not self.data.has_labels:
             raise ValueError(
                 f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
                 "examples of data=…."
             )
-        seed = self.settings.paths.seed
+        seed = self.paths.seed
         if self.train and self.data.has_labels and self.train.shares_inputs_with(self.data, seed):
             raise ValueError(
                 "data= and train= are the same examples, or most of them, so that every gap would be 0 or too small. "
@@ -125,10 +120,7 @@ class CheckpointMeasurer:
 
     def try_out(self) -> dict[str, Any]:
         """Measure the model itself on a few examples, to raise now what would fail for every checkpoint."""
-        paths = replace(self.settings.paths, paths=1)
-        settings = replace(self.settings, paths=paths, proxy_examples=min(_TRIED, self.settings.proxy_examples))
-        train = None if self.train is None else self.train.first(_TRIED)
-        if paths.at is None and default_layer(self.model, self.data.two.inputs) is None:  # before the model fails
+        if self.paths.at is None and default_layer(self.model, self.data.two.inputs) is None:  # before the model fails
             check_interpolable(self.data.two.inputs, advice=partial(advice_for_integers, self.model))
         model = copy.deepcopy(self.model)
         with seed_everything(0), torch.no_grad():
@@ -136,8 +128,9 @@ class CheckpointMeasurer:
                 # Some measures have no value for a head of zeros, with which fine-tuning often begins.
                 if weight.is_floating_point():
                     weight.add_(torch.randn_like(weight), alpha=0.01)
-        data = self.data.first(_TRIED)
-        return replace(self, model=model, data=data, train=train, settings=settings, workers=0).measure_model()
+        few: dict[str, Any] = {"data": self.data.first(_TRIED), "train": self.train and self.train.first(_TRIED)}
+        few |= {"paths": replace(self.paths, paths=1), "proxy_examples": min(_TRIED, self.proxy_examples)}
+        return replace(self, model=model, workers=0, **few).measure_model()
 
     def check_model(self, name: str, kept: Tensor) -> None:
         """Raise if the model, with the weights of a checkpoint, does not return what it did when this was measured.
@@ -161,16 +154,16 @@ class CheckpointMeasurer:
 
     def describe_partners(self) -> dict[str, Any] | None:
         """Return what identifies the functions of partners: their names, and a hash of some changed copies."""
-        paths = self.settings.paths
-        if paths.partners is None:
+        seed, given = self.paths.seed, self.paths.partners
+        if given is None:
             return None
         indices = self.data.choose(HASHED)
-        with seed_everything(paths.seed):  # a data set may draw
+        with seed_everything(seed):  # a data set may draw
             inputs = self.data.fetch_item(indices).inputs
-        partners = Partners(paths.partners, len(self.data), self.data.read_item)
-        hashes = {hash_examples(partners.fetch(inputs, indices, seed=paths.seed, block=1)) for _ in range(2)}
+        partners = Partners(given, len(self.data), self.data.read_item)
+        hashes = {hash_examples(partners.fetch(inputs, indices, seed=seed, block=1)) for _ in range(2)}
         # A function that draws from a generator of its own is known by its name alone.
-        return {"function": name_partners(paths.partners), "copies": hashes.pop() if len(hashes) == 1 else None}
+        return {"function": name_partners(given), "copies": hashes.pop() if len(hashes) == 1 else None}
 
     def measure(self, file: Path, update: Update = ignore) -> dict[str, Any]:  # noqa: ARG002
         """Return the row of a checkpoint, by the names of its columns."""
@@ -188,23 +181,21 @@ class CheckpointMeasurer:
         return row | {NOTES: notes}
 
     def _measure_along_paths(self) -> tuple[dict[str, float], list[Measurement]]:
-        paths, degree = self.settings.paths, self.settings.degree
-        running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": self.settings.dtype}
         row: dict[str, float] = {}
         fits = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IllConditionedFit)  # said once for the whole pool
-            traced = trace(self.model, self.data, **vars(paths), **running)
+            traced = trace(self.model, self.data, **vars(self.paths), **self._running)
             try:
                 traced.values("softmax", slice(1))
             except (TypeError, ValueError) as error:
                 error.add_note("A pool has no output=, since it fits softmax: use a model that returns logits.")
                 raise
-            for components in (None, *self.settings.components):
+            for components in (None, *self.components):
                 after = "" if components is None else f"@{components}"
-                raw = traced.fit(degree=degree, components=components)
+                raw = traced.fit(degree=self.degree, components=components)
                 fits.append(raw)
-                logits = traced.fit(degree=degree, components=components, output="identity")
+                logits = traced.fit(degree=self.degree, components=components, output="identity")
                 values = raw.value, raw.stderr, logits.normalized, logits.normalized_stderr
                 kinds = "", "_stderr", "_normalized", "_normalized_stderr"
                 row |= {f"effective_degree{kind}{after}": value for kind, value in zip(kinds, values, strict=True)}
@@ -213,14 +204,14 @@ class CheckpointMeasurer:
     def _measure_predictions(self) -> dict[str, Any]:
         names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
         try:
-            return self._evaluate([name for name in names if name not in self.settings.proxies], self.data)
+            return self._evaluate([name for name in names if name not in self.proxies], self.data)
         except NotApplicable:  # to several predictions per example, which do have an effective degree
             if self.labeled:  # which is for one of these measures alone
                 raise
             return {}
 
     def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
-        proxies = [name for name in self.settings.proxies if name not in known]
+        proxies = [name for name in self.proxies if name not in known]
         needing = [name for name in proxies if "labels" in find_needs(name)]
         row = self._evaluate([name for name in proxies if name not in needing], self.data)
         row |= self._evaluate(needing, (self.train or self.data).examples)
@@ -232,7 +223,7 @@ class CheckpointMeasurer:
             return {}
         labeled = self.labeled.examples if self.labeled and "thresholded_confidence" in names else None
         reference = self.reference if "distance" in names else None
-        examples = self.settings.proxy_examples
+        examples = self.proxy_examples
         with self._open(data, examples=examples, labeled=labeled, reference=reference) as evaluator:
             measured = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
             classes = {DISAGREEMENT: predict_classes(evaluator)} if DISAGREEMENT in names else {}
@@ -240,17 +231,18 @@ class CheckpointMeasurer:
 
     @contextmanager
     def _open(self, data: LabeledExamples | Examples, **options: Any) -> Iterator[Evaluator]:
-        settings = self.settings
-        paths = {name: getattr(settings.paths, name) for name in ("paths", "nodes", "at", "seed", "partners")}
-        running: dict[str, Any] = {"batch_size": self.batch_size, "device": self.device, "dtype": settings.dtype}
+        names = ("paths", "nodes", "at", "seed", "partners")
+        given = {name: getattr(self.paths, name) for name in names} | self._running | options
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):
                 warnings.simplefilter("ignore", said_once_for_the_pool)
             warnings.filterwarnings("ignore", "the network returned several tensors")  # noted in the row
-            with Evaluator.open(
-                self.model, data, cross_entropy, degree=settings.degree, **paths, **running, **options
-            ) as evaluator:
+            with Evaluator.open(self.model, data, cross_entropy, degree=self.degree, **given) as evaluator:
                 yield evaluator
+
+    @property
+    def _running(self) -> dict[str, Any]:
+        return {"batch_size": self.batch_size, "device": self.device, "dtype": self.dtype}
 
     def _measure_accuracies(self) -> dict[str, float]:
         row = {}
@@ -270,8 +262,8 @@ class CheckpointMeasurer:
         ]
 
     def _measure_accuracy(self, data: LabeledExamples) -> float:
-        seed, dtype, correct = self.settings.paths.seed, self.settings.dtype, 0
-        with inference(self.model, seed=seed, device=self.device, dtype=dtype) as runner:
+        correct = 0
+        with inference(self.model, seed=self.paths.seed, device=self.device, dtype=self.dtype) as runner:
             batches = Batches(self.batch_size, runner.device)
             parts = _Parts(data, batches.size)
             for inputs, labels in DataLoader(parts, batch_size=None, num_workers=self.workers):

@@ -3,7 +3,7 @@
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 NODES = 4
 """Points on the path from an example to its changed copy, both ends included: a fit of degree 3."""
 PATHS = 32 * BLOCK
-"""The most examples with such points, evenly among all; the score needs the ends alone."""
+"""The most examples with such points; the score needs the ends alone."""
 _CHECKED = 4  # blocks of paths whose outputs must be the same for what was kept to be read
 
 Load = Callable[[], Model]
@@ -156,7 +156,7 @@ class Observer:
             warnings.simplefilter("ignore")
             return few._observe(model, ignore).classes
 
-    @cached_property
+    @property
     def _blocks(self) -> list[slice]:
         """All paths, each from an example to its copy."""
         total = len(self.indices)
@@ -169,13 +169,6 @@ class Observer:
     @property
     def _checked(self) -> list[slice]:
         return _choose_evenly(self._blocks, _CHECKED)
-
-    def _draw_paths(self, at: str | None, blocks: Sequence[slice]) -> _SomePaths:
-        settings = PathSettings(
-            nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
-        )
-        pairs = torch.tensor([self.indices, self.indices], device="cpu").T
-        return _SomePaths(settings, pairs, "change", recorded=False, copies=self._copies, chosen=blocks)
 
     def _run(
         self, model: Model, blocks: Sequence[slice], update: Update = ignore
@@ -199,10 +192,13 @@ class Observer:
                 for name, column in columns.items():
                     rows[name][block.start] = column[part].cpu()
 
-        whole = _choose_evenly(blocks, PATHS // BLOCK)
-        left = [*blocks]
+        settings = PathSettings(
+            nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
+        )
+        pairs = torch.tensor([self.indices, self.indices], device="cpu").T
+        whole, left = _choose_evenly(blocks, PATHS // BLOCK), [*blocks]
+        drawn = _SomePaths(settings, pairs, "change", recorded=False, copies=self._copies, chosen=whole)
         with inference(model, seed=self.seed, device=self.device, dtype=self.dtype) as runner:
-            drawn = self._draw_paths(at, whole)
             path_runner = PathRunner(runner, self.examples, drawn, self.batch_size)
             for group in path_runner.run(read, update=lambda done: update(done / len(self.indices))):
                 outputs = group.kept.unflatten(0, (-1, NODES))
@@ -225,28 +221,27 @@ class Observer:
         classes = logits.shape[1]
         log_probabilities = logits.double().log_softmax(1)
         probabilities = log_probabilities.exp()
-        of_examples = {
-            "confidence": probabilities.amax(1),
-            "entropy": -(probabilities * log_probabilities).sum(1),
-            **columns,
-        }
-        of_all: dict[str, Estimate | None] = {
-            "nuclear_norm": score_nuclear_norm(probabilities),
-            "mano": _score_if_applicable(score_mano, logits),
-            "energy": _score_if_applicable(score_energy, logits),
-            "cot": score_cot(probabilities),
-            "train_accuracy": None if self.train is None else (self._measure_accuracy(model, classes), None),
-        }
+        entropy = -(probabilities * log_probabilities).sum(1)
+        of_examples = {"confidence": probabilities.amax(1), "entropy": entropy, **columns}
         measures: dict[str, Estimate] = {name: mean_and_stderr(values) for name, values in of_examples.items()}
+        measures["nuclear_norm"] = score_nuclear_norm(probabilities)
+        for name, score in {"mano": score_mano, "energy": score_energy}.items():
+            with suppress(NotApplicable):  # to two classes, or log-probabilities
+                measures[name] = score(logits)
+        measures["cot"] = score_cot(probabilities)
+        if self.train is not None:
+            with self._open_training(model, classes) as (evaluator, labels):
+                predicted = predict_classes(evaluator)
+            right = (predicted == labels.to(predicted.device)).double()
+            measures["train_accuracy"] = float(right.mean()), None
         small = torch.int16 if classes <= 2**15 else torch.int32
-        checked = torch.cat([outputs[block] for block in self._checked])
         return Observation(
             kind=model_name(model),
             classes=classes,
             predicted=logits.argmax(1).to(small),
             copies=copies.to(small),
-            measures=measures | {name: estimate for name, estimate in of_all.items() if estimate is not None},
-            checked=checked,
+            measures=measures,
+            checked=torch.cat([outputs[block] for block in self._checked]),
             notes=tuple(notes),
         )
 
@@ -260,11 +255,6 @@ class Observer:
         except Exception as error:
             error.add_note("This is about the examples of train=.")
             raise
-
-    def _measure_accuracy(self, model: Model, classes: int) -> float:
-        with self._open_training(model, classes) as (evaluator, labels):
-            predicted = predict_classes(evaluator)
-        return float((predicted == labels.to(predicted.device)).double().mean())
 
     @contextmanager
     def _open_training(self, model: Model, classes: int) -> Iterator[tuple[Evaluator, Tensor]]:
@@ -280,13 +270,6 @@ class Observer:
 
 def _choose_evenly(blocks: Sequence[slice], most: int) -> list[slice]:
     return [*blocks[:: -(-len(blocks) // most)]]
-
-
-def _score_if_applicable(score: Callable[[Tensor], Estimate], logits: Tensor) -> Estimate | None:
-    try:
-        return score(logits)
-    except NotApplicable:  # two classes, or log-probabilities
-        return None
 
 
 def are_tokens(inputs: Tree) -> bool:
@@ -483,11 +466,11 @@ def choose(
     examples = len(by_example)
     estimate = partial(_estimate_scores, by_example, None if wrong is None else wrong.numpy())
     score = estimate(np.ones((1, examples)))[0]
-    generator, resampled = np.random.default_rng(settings["seed"]), []
-    for _ in range(0, _RESAMPLES, _AT_ONCE):
-        counts = generator.multinomial(examples, [1 / examples] * examples, _AT_ONCE)
-        resampled.append(estimate(counts.astype(np.float64)))
-    scores = np.concatenate(resampled)
+    generator = np.random.default_rng(settings["seed"])
+    drawn = (
+        generator.multinomial(examples, [1 / examples] * examples, _AT_ONCE) for _ in range(0, _RESAMPLES, _AT_ONCE)
+    )
+    scores = np.concatenate([estimate(counts.astype(np.float64)) for counts in drawn])
     won = scores <= scores.min(1, keepdims=True) + 1e-9  # copies of a model differ by rounding
     probabilities = (won / won.sum(1, keepdims=True)).mean(0)
     order = np.lexsort((-probabilities, score))
@@ -535,8 +518,7 @@ def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tens
 
 def _count_classes(predicted: Tensor, classes: int) -> Tensor:
     """Return the share of each class among the predictions of each model, models × classes."""
-    counts = torch.stack([column.bincount(minlength=classes) for column in predicted.unbind(1)])
-    return counts.double() / len(predicted)
+    return torch.stack([column.bincount(minlength=classes) for column in predicted.unbind(1)]).double() / len(predicted)
 
 
 def _estimate_scores(by_example: Array, wrong: Array | None, counts: Array) -> Array:
@@ -675,7 +657,8 @@ def _find_notes(
             "these data are so unbalanced, they are unlike the training data, or normalized in another way (mean and "
             "standard deviation), and such choices hardly beat chance. Label some examples (labels=)."
         )
-    if len(names) > 3 and _kendall(inconsistency, disagreement) < 0:
+    signs = [torch.sign(each[:, None] - each[None, :]) for each in (inconsistency, disagreement)]
+    if len(names) > 3 and float((signs[0] * signs[1]).mean()) < 0:
         yield (
             "inconsistency and disagreement contradict each other about more pairs of models than they agree on: check "
             "with a few labels (labels=)."
@@ -686,8 +669,3 @@ def _find_notes(
 
 def _list(names: list[str]) -> str:
     return f"{shorten(names, 5)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _kendall(one: Tensor, other: Tensor) -> float:
-    signs = [torch.sign(each[:, None] - each[None, :]) for each in (one, other)]
-    return float((signs[0] * signs[1]).mean())

@@ -41,8 +41,7 @@ class Difference:
         other: The model with the higher one.
         value: The mean over paths p of ED_other(p) − ED_simpler(p).
         stderr: Its standard error, from the differences path by path; usually much smaller than the models' own.
-        interval: The confidence interval of the difference, wide enough that all intervals of the comparison hold
-            together with the given probability (Bonferroni).
+        interval: Its confidence interval; all of a comparison hold together with the given probability (Bonferroni).
         other_value: The effective degree of the other model, the larger of the two.
         NEGLIGIBLE: A difference is negligible if its whole interval lies within this share of the larger value.
 
@@ -264,10 +263,9 @@ def compare(
         The ranking, and every difference with its interval.
 
     Raises:
-        ValueError: If there are fewer than two models or they cannot be compared (different numbers of outputs, half
-            and full precision), which is checked on one path of each first; if a proxy is unknown or needs what is
-            missing; if measurements differ in paths, data, outputs, settings, or in precision (half and full); or as
-            :func:`effdeg.measure` does.
+        ValueError: If there are fewer than two models; if they or measurements differ in outputs, precision (half and
+            full), paths, data or settings, which is checked on one path of each first; if a proxy is unknown or needs
+            what is missing; or as :func:`effdeg.measure` does.
         TypeError: If ``models`` is not a dict with strings as names or a list, or ``inputs`` are missing, or given with
             measurements; or as :func:`effdeg.measure` does.
 

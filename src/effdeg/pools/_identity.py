@@ -22,7 +22,6 @@ _SAME = 1e-3  # an output that differs by more than this share of its range is n
 
 
 def hash_text(text: str) -> str:
-    """Return a short hash."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -34,7 +33,6 @@ def hash_parts(examples: Examples, indices: Sequence[int], seed: int) -> list[st
 
 
 def hash_weights(state: Mapping[str, Any]) -> str:
-    """Return a hash of the tensors of a state dict."""
     return hash_examples({name: value.reshape(-1) for name, value in state.items() if torch.is_tensor(value)})
 
 
@@ -44,11 +42,9 @@ def list_numbers(model: nn.Module) -> dict[str, Any]:
     Not tensors: models keep activations as attributes. :func:`agree` sees those that matter.
     """
     held = {f"{name}.{key}": value for name, part in model.named_modules() for key, value in vars(part).items()}
-    return {key: value for key, value in held.items() if _are_numbers(value) and key[-9:] != ".training"}
-
-
-def _are_numbers(value: Any) -> bool:
-    return all(isinstance(each, int | float) for each in (value if isinstance(value, list | tuple) else [value]))
+    lists = {key: value if isinstance(value, list | tuple) else [value] for key, value in held.items()}
+    numbers = {key for key, values in lists.items() if all(isinstance(each, int | float) for each in values)}
+    return {key: value for key, value in held.items() if key in numbers and key[-9:] != ".training"}
 
 
 def agree(kept: Tensor, now: Tensor) -> bool:
@@ -93,18 +89,16 @@ class LabeledExamples:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the examples have labels."""
         return self.two.labels is not None
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def fetch(self, indices: Sequence[int]) -> Tree:
-        """Return an item with the inputs of these examples, without labels."""
+        """Return an item without labels."""
         return (self.fetch_item(indices).inputs,)
 
     def fetch_item(self, indices: Sequence[int]) -> Item:
-        """Return the inputs and labels of these examples."""
         return self.read_item(self.examples.fetch(indices))
 
     def fingerprint(self, seed: int) -> dict[str, Any]:
@@ -138,7 +132,6 @@ class LabeledExamples:
         return sorted(order[:count].tolist())
 
     def first(self, count: int) -> "LabeledExamples":
-        """Return the first ``count`` examples."""
         few = copy.copy(self)
         few.examples = _First(self.examples, min(count, len(self)))
         return few

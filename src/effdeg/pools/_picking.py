@@ -55,17 +55,15 @@ def pick(
     chance would give, so that a model is not chosen because it always says the same. The lowest score is chosen. The
     same forward passes give every other measure without labels: see ``measures`` of :class:`effdeg.Choice`.
 
-    How often a model is best when the examples are drawn anew (the bootstrap) tells how much of the order is chance. It
-    does not tell whether the score is right for these models: notes say where it is known to fail, and a few labels
-    show it.
+    How often a model is best when the examples are drawn anew (the bootstrap) tells how much of the order is chance; it
+    does not tell whether the score is right for these models: notes and a few labels do.
 
     Args:
         models: At least two classifiers for the same classes that return logits: a dict by name, or a list.
         data: Examples like those that the model will be used on, of any kind that :func:`effdeg.measure` accepts.
-        labels: The classes of the first examples, if you know some: the accuracies on these are shown, and combined
-            with the score to an estimate of each model's error.
-        train: Examples with labels that the models were trained on, as ``(inputs, labels)`` or a data set, of which as
-            many as ``examples`` are drawn: models that do not fit them are noted.
+        labels: The classes of the first examples, if you know some; they and the score give each model's error.
+        train: Training examples with labels, as ``(inputs, labels)`` or a data set, of which as many as ``examples``
+            are drawn: models that do not fit them are noted.
         change: A function of a batch that should not change a class, or several, of which one is drawn for each
             example; see :mod:`effdeg.changes`. By default images are mirrored (not those of one channel) and shifted by
             up to an eighth of their size, a tenth of the tokens is replaced, and to vectors is added noise of a tenth
@@ -76,8 +74,7 @@ def pick(
         batch_size: Points per forward pass; by default 1024, on the CPU 256.
         device: Run the models there; by default where they are.
         dtype: Run the models in this precision.
-        keep: A folder. What is observed of a model is kept in it, and a later call with the same models, data and
-            settings reads it.
+        keep: A folder in which what is observed of each model is kept for later calls with the same data and settings.
         ray: Distribute the models over a Ray cluster, as in :func:`effdeg.measure_pool`.
         progress: Show a progress bar.
 
@@ -104,7 +101,12 @@ def pick(
         check_count("batch_size", batch_size, least=1)
     check_precision(dtype)
     check_place("models are picked by one process, not under torchrun. Use ray= to distribute them.", device, ray)
-    folder = None if keep is None else _open_folder(Path(keep))
+    if keep is not None:
+        try:
+            Path(keep).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"keep={str(keep)!r} cannot be made a folder: {error.strerror}.") from None
+        check_writable(f"keep={str(keep)!r}", Path(keep).absolute())
     known = None if labels is None else read_class_ids(labels, "labels=")
     if known is not None and not keeps_order(data):
         raise ValueError(
@@ -142,8 +144,8 @@ def pick(
         dtype=dtype,
     )
     left_out = _try_out(observer, loads, known)
-    if folder is not None:
-        observer = observer.keep_in(folder, first)
+    if keep is not None:
+        observer = observer.keep_in(Path(keep), first)
     loads = {name: load for name, load in loads.items() if name not in left_out}
     title = "pick" if progress else ""
     outcomes = dict(run_all(observer, loads, ray=ray, model=first, device=device, title=title))
@@ -154,13 +156,8 @@ def pick(
     notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
     if len(observations) < 2:
         raise ValueError(f"fewer than two models are left to choose among: {' '.join(notes)}")
-    settings = {
-        "change": name_partners(change),
-        "examples": len(indices),
-        "labels": 0 if known is None else len(known),
-        "seed": seed,
-    }
-    return choose(named, observations, known, settings, notes)
+    counts = {"examples": len(indices), "labels": 0 if known is None else len(known)}
+    return choose(named, observations, known, {"change": name_partners(change), **counts, "seed": seed}, notes)
 
 
 def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
@@ -169,20 +166,7 @@ def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
         return models, {name: partial(models.__getitem__, name) for name in models}
     named = name_models(models)
     # With Ray, what loads a model is sent to its task: the model alone, not the dict of all.
-    return named, {name: partial(_return, model) for name, model in named.items()}
-
-
-def _return(model: Model) -> Model:
-    return model
-
-
-def _open_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"keep={str(folder)!r} cannot be made a folder: {error.strerror}.") from None
-    check_writable(f"keep={str(folder)!r}", folder.absolute())
-    return folder
+    return named, {name: partial({name: model}.__getitem__, name) for name, model in named.items()}
 
 
 def _check_labels(labels: Tensor, examples: Examples, read_item: ItemReader, seed: int) -> None:

@@ -24,7 +24,7 @@ from effdeg._utils.progress import progress_bar
 from effdeg.functional._conditioning import describe_ill_conditioning, warn_if_ill_conditioned
 from effdeg.io._models import load_weights
 from effdeg.measuring._measurement import describe_rounding
-from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer, RowSettings
+from effdeg.pools._checkpoint import NOTES, CheckpointMeasurer
 from effdeg.pools._identity import LabeledExamples, hash_text, list_numbers
 from effdeg.pools._runners import Outcomes, check_place, run_all
 from effdeg.pools._table import FORMAT, PoolRows, PoolTable, lock_table, predictions_file
@@ -73,10 +73,9 @@ def measure_pool(
     classes, averaged over the others (NaN if there are none). It changes as checkpoints are added.
 
     One checkpoint is in memory at a time. With ``out``, every row is written as soon as it is measured, and a later
-    call with the same settings measures only what is missing, by the SHA-256 of the checkpoints. It raises if the model
-    no longer returns what it did for a checkpoint of the table, because its code has changed. A checkpoint that cannot
-    be read or measured, or does not fit the model, is left out with a warning. Other warnings, once for all checkpoints
-    that were measured, are the notes of :meth:`effdeg.Measurement.warnings`, and those on suspicious accuracies.
+    call with the same settings measures only what is missing, by the SHA-256 of the checkpoints. A checkpoint that
+    cannot be measured is left out with a warning. Other warnings are the notes of :meth:`effdeg.Measurement.warnings`,
+    and those on suspicious accuracies, once for all checkpoints.
 
     Args:
         model: The architecture. Checkpoints are loaded into a copy of it.
@@ -84,14 +83,12 @@ def measure_pool(
             folders with several of them; a mapping gives them names, which are otherwise those of the files.
         data: Examples that the models were not trained on, in any form that :func:`effdeg.proxies.evaluate` reads,
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies that need no labels use them.
-        train: Examples with labels that the models were trained on. Proxies that need labels use them, or else
-            ``data``.
-        labeled: More examples with labels that the models were not trained on; rows then have
-            ``thresholded_confidence`` as well.
+        train: Training examples with labels. Proxies that need labels use them, or else ``data``.
+        labeled: More labeled examples, not trained on; rows then have ``thresholded_confidence`` as well.
         proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
             cross entropy.
-        components: Numbers of principal components to also reduce the outputs to. Each has columns of its own,
-            such as ``effective_degree@3`` and ``effective_degree_stderr@3``, from the same forward passes.
+        components: Numbers of principal components to also reduce the outputs to. Each has columns of its own, such as
+            ``effective_degree@3``, from the same forward passes.
         paths: The number of paths.
         nodes: The number of points on each path.
         degree: The highest degree of the fitted polynomials.
@@ -99,7 +96,7 @@ def measure_pool(
         at: The name of a layer at whose output the paths lie, as in :func:`effdeg.measure`.
         seed: Determines the paths, and the examples for proxies.
         partners: A function of a batch, such as :func:`effdeg.changes.mirror`, or several: paths then join each example
-            with its changed copy, as in :func:`effdeg.measure`. The table records the names of the functions.
+            with its changed copy, as in :func:`effdeg.measure`.
         proxy_examples: The number of examples for proxies, drawn from ``data`` or ``train``.
         reference: The weights before training, for the proxy ``distance``.
         batch_size: Points per forward pass; by default 1024, on the CPU 256.
@@ -108,19 +105,17 @@ def measure_pool(
         dtype: Run the models in this precision.
         ray: Distribute the checkpoints over a Ray cluster: its address, ``"auto"``, or ``"local"`` for the cores of
             this machine. The weights must have the same path on all machines. On ``"cuda"`` each checkpoint has a GPU.
-        out: The ``.csv`` file of the table. Its settings and the predicted classes are written next to it, as
-            ``….settings.json`` and ``….predictions.npz``. Columns that were added to it are kept, and so are rows of
-            checkpoints that are not among ``weights``.
+        out: The ``.csv`` file of the table, next to which ``….settings.json`` and ``….predictions.npz`` are written.
+            Columns that were added to it are kept, and so are rows of checkpoints that are not among ``weights``.
         progress: Show a progress bar.
 
     Returns:
-        The rows of the checkpoints, in the order in which they were given, as a list of dicts: ``model``, the measures,
-        and ``sha256``. ``.to_frame()`` makes a data frame of them.
+        The rows of the checkpoints, in their order, as a list of dicts; ``.to_frame()`` makes a data frame of them.
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
-            holds the examples of ``data``, ``out`` holds rows with other settings or of another model or is being
-            written by another process, the Ray cluster does not answer, or no checkpoint could be measured.
+            holds the examples of ``data``, ``out`` has rows of other settings, another model or code, or is being
+            written, the Ray cluster does not answer, or no checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
@@ -141,24 +136,13 @@ def measure_pool(
     """
     files, target = name_checkpoints(weights), None if out is None else Path(out)
     check_target("out=", target, {".csv"})
-    settings = RowSettings(
-        paths=PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners),
-        degree=degree,
-        components=(components,) if isinstance(components, int) else tuple(components),
-        proxies=(proxies,) if isinstance(proxies, str) else tuple(proxies),
-        proxy_examples=proxy_examples,
-        dtype=dtype,
-    )
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
     here = device if ray is None else None  # with Ray, the device is on other machines
     check_count("workers", workers, least=0)
     check_runnable(model, device=here, dtype=dtype)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; checkpoints are loaded into an nn.Module.")
     check_place("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.", here, ray)
-    warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
-    rounding = describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch."))
-    if rounding:
-        warnings.warn(rounding, stacklevel=2)
     loaded = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
     read_item = ItemReader(loaded)
     measurer = CheckpointMeasurer(
@@ -167,19 +151,26 @@ def measure_pool(
         train=LabeledExamples.read(train, "train", read_item),
         labeled=LabeledExamples.read(labeled, "labeled", read_item),
         reference=None if reference is None else _read_reference(loaded, Path(reference)),
-        settings=settings,
+        paths=path_settings,
+        degree=degree,
+        components=(components,) if isinstance(components, int) else tuple(components),
+        proxies=(proxies,) if isinstance(proxies, str) else tuple(proxies),
+        proxy_examples=proxy_examples,
+        dtype=dtype,
         batch_size=batch_size,
         workers=workers,
         device=here,
     )
     measurer.check_labels()
+    warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
+    rounding = describe_rounding(_name_precision(model) if dtype is None else str(dtype).removeprefix("torch."))
+    if rounding:
+        warnings.warn(rounding, stacklevel=2)
     with lock_table(target):
         columns = [name for name in measurer.try_out() if name != NOTES]
         table = PoolTable(target, _describe(measurer, reference), columns)
         names = _name_by_checksum(files, progress=progress)
-        _drop_changed(table, names)
-        _check_model(table, names, files, measurer)
-        _reuse_rows(table, names, files)
+        _continue_table(table, names, files, measurer)
         missing = {digest: same for digest, same in names.items() if not table.has(digest)}
         sources = {same[0]: files[same[0]].absolute() for same in missing.values()}
         title = "checkpoints" if progress else ""
@@ -208,7 +199,7 @@ def _name_precision(model: nn.Module) -> str | None:
 
 
 def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
-    seed, model = measurer.settings.paths.seed, measurer.model
+    seed, model = measurer.paths.seed, measurer.model
     data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
     return {
@@ -223,7 +214,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
         },
         **{name: examples and examples.fingerprint(seed) for name, examples in data.items()},
         "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
-        **measurer.settings.to_dict(),
+        **measurer.settings,
         "partners": measurer.describe_partners(),
     }
 
@@ -245,31 +236,26 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
     return names
 
 
-def _drop_changed(table: PoolTable, names: Mapping[str, list[str]]) -> None:
-    changed = [name for digest, same in names.items() for name in same if table.is_stale(name, digest)]
+def _continue_table(
+    table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
+) -> None:
+    """Drop, check, and rename or copy the rows of a table; raise if they were measured with another model."""
+    given = {name: digest for digest, same in names.items() for name in same}
+    changed = [name for name, digest in given.items() if table.rows.get(name, {}).get("sha256", digest) != digest]
     if changed:
         warnings.warn(f"measured again, since the weights have changed: {', '.join(changed)}", stacklevel=3)
     for name in changed:
         table.drop(name)
-
-
-def _check_model(
-    table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
-) -> None:
-    """Raise if the model is not the one that some rows of the table were measured with."""
-    known = [digest for digest in names if table.has(digest)]
-    for digest in known[:: -(-len(known) // _CHECKED) or 1]:
+    kept = [digest for digest in names if table.has(digest)]
+    for digest in kept[:: -(-len(kept) // _CHECKED) or 1]:
         load_weights(measurer.model, files[names[digest][0]])
         measurer.check_model(next(iter(table.find(digest))), table.read_outputs(digest))
-    if not known and any(row["sha256"] not in names for row in table.rows.values()):
+    if not kept and any(row["sha256"] not in names for row in table.rows.values()):
         warnings.warn(
             f"{table.file} has rows, but of none of the checkpoints in weights=, so nothing shows whether the model's "
             "code is still that of these rows. Give one of their checkpoints, too.",
             stacklevel=3,
         )
-
-
-def _reuse_rows(table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path]) -> None:
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
         known = table.find(digest)

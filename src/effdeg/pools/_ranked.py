@@ -70,20 +70,20 @@ def as_frame(table: Any, where: str = "the table") -> "DataFrame":
     pandas = require("pandas", extra="pools", purpose="a table of models")
     if isinstance(table, str | Path):
         return read_table(table)
-    if not isinstance(table, Mapping) and hasattr(table, "columns"):
+    if isinstance(table, Mapping):
+        names = list(table)
+    elif hasattr(table, "columns"):
         # The `columns` of pyarrow are the columns themselves.
-        names = list(table.column_names if hasattr(table, "column_names") else table.columns)
+        names = list(getattr(table, "column_names", table.columns))
         _check_names(where, names)
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         names = list(dict.fromkeys(name for row in table for name in row))
         table = {name: [row.get(name) for row in table] for name in names}
-    elif not isinstance(table, Mapping):
+    else:
         raise TypeError(
             f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
             "data frame, or the path of a .csv or .parquet file."
         )
-    else:
-        names = list(table)
     columns = {str(name): pandas.Series(_read_cells(name, table[name]), dtype=object) for name in names}
     lengths = {name: len(column) for name, column in columns.items()}
     if not any(lengths.values()):
@@ -143,12 +143,10 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
 
 
 def _parse(texts: list[str]) -> list[Any]:
-    if any("_" in text for text in texts):  # Python reads 1_0 as 10
-        return [text or None for text in texts]
-    try:
-        return [None if text.lower() in _MISSING else float(text) for text in texts]
-    except ValueError:
-        return [text or None for text in texts]
+    with suppress(ValueError):
+        if not any("_" in text for text in texts):  # Python reads 1_0 as 10
+            return [None if text.lower() in _MISSING else float(text) for text in texts]
+    return [text or None for text in texts]
 
 
 def _check_names(where: str, names: list[Any]) -> None:
@@ -324,16 +322,8 @@ class Pool:
         """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         inside = self.table.iloc[self.strata[stratum]]
         inside = inside.assign(**{name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters})
-        return replace(
-            self,
-            table=inside,
-            stratum=stratum,
-            left_out={},
-            guessed=(),
-            duplicates=(),
-            below_fit=(),
-            left_out_strata={},
-        )
+        described: Any = {"left_out": {}, "guessed": (), "duplicates": (), "below_fit": (), "left_out_strata": {}}
+        return replace(self, table=inside, stratum=stratum, **described)
 
     def _explain_undefined(self, values: Array) -> str | None:
         if missing := [name for name, value in zip(self.names, values, strict=True) if not np.isfinite(value)]:
@@ -428,7 +418,6 @@ class Pool:
 
 
 def format_cell(value: Any) -> str:
-    """Format a cell for a reader: numbers without needless digits."""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -446,24 +435,20 @@ def _choose_measures(
     free = [name for name in free if not name.partition("@")[0].endswith("_stderr")]  # error bars of others
     larger = {name.partition("@")[0]: proxies.larger_is_better(name) for name in proxies.names()}
     larger |= {"gap": False, FITTED: True, TESTED: True}
-    numbers = {name: _find_family(name) for name in free if is_numeric(table[name])}
+    # Less a number and the examples: ``margin`` for ``margin@10_test``.
+    kinds = {name: name.partition("@")[0].removesuffix("_test").removesuffix("_random_pixels") for name in free}
+    numbers = {name: kind for name, kind in kinds.items() if is_numeric(table[name])}
     measures = [f"-{name}" if larger.get(family) else name for name, family in numbers.items()]
     guessed = [name for name, family in numbers.items() if family not in larger]
     return measures, guessed, [name for name in free if name not in numbers]
 
 
-def _find_family(column: str) -> str:
-    """Return what a column measures, without a number and the examples: ``margin`` for ``margin@10_test``."""
-    return column.partition("@")[0].removesuffix("_test").removesuffix("_random_pixels")
-
-
 def find_duplicates(
     table: "DataFrame", ranked: Sequence[str], settings: Sequence[str], model: str | None
 ) -> list[list[int]]:
-    """Return the groups of rows that are one model.
+    """Return the groups of rows that are one model; text without a role, such as the name of a file, does not count.
 
-    Rows are if they agree in the model's name, in all columns of numbers and in all that have a role; text without a
-    role, such as the name of a file, does not count. With the same checksum it is enough to agree in what is ranked.
+    With the same checksum it is enough to agree in what is ranked.
     """
     roles = {*ranked, *settings, model}
     compared = [str(name) for name in table if name in roles or is_numeric(table[name])]
@@ -499,10 +484,7 @@ def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
 
 
 def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
-    """Return a table in which settings that are equal up to rounding are equal, such as 0.3 and 3 * 0.1.
-
-    A number in float32 is what it prints as: numpy.float32(0.1) is 0.1.
-    """
+    """Return a table in which settings that are equal up to rounding are equal: 0.3, 3 * 0.1 and numpy.float32(0.3)."""
 
     def round_cell(cell: float) -> float:
         if cell.is_integer():
@@ -680,5 +662,4 @@ def _list_models(models: Sequence[str]) -> str:
 
 
 def join(names: Sequence[str]) -> str:
-    """List names in a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MIN_RESAMPLES = 100  # with fewer, the ends of a 95% interval are too uncertain
-_LOWER_IS_BETTER = {"sign_error", "worst_sign_error"}
 _SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
 _LARGER_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "score", "f", "precision", "recall", "reward", "return", "top"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
@@ -116,8 +115,7 @@ class Ranking:
         Args:
             measure: The measure that may be better.
             other: The measure that it is compared with.
-            statistic: ``"kendall"``, ``"pearson"``, ``"spearman"``, ``"psi"``, ``"sign_error"``, ``"worst_sign_error"``
-                or ``"conditional_information"``.
+            statistic: The name of an attribute of :class:`Score`, such as ``"pearson"`` or ``"sign_error"``.
 
         Raises:
             ValueError: If a name is not known, or the statistic is undefined for one of the measures.
@@ -130,7 +128,7 @@ class Ranking:
                 reason = self.scores[name].undefined or f"no {missing}"
                 raise ValueError(f"{name!r} cannot be compared by {STATISTICS[statistic]}: {reason}.")
         values = getattr(self.scores[measure], statistic).value, getattr(self.scores[other], statistic).value
-        sign = -1.0 if statistic in _LOWER_IS_BETTER else 1.0
+        sign = -1.0 if "sign_error" in statistic else 1.0  # lower is better
         one, two = (self.resampled[statistic][:, list(self.pool.measures).index(name)] for name in (measure, other))
         differences = sign * (one - two)
         differences[np.abs(differences) < 1e-12] = 0.0  # a rounding error is no advantage
@@ -251,10 +249,7 @@ class Ranking:
         return f"{text}: Pearson's by Fisher's z, Kendall's tau-b from {self.resamples} resamples"
 
     def to_frame(self) -> "DataFrame":
-        """Return the scores as a data frame, a row per measure: each statistic and the ends of its interval, or NaN.
-
-        Strata have frames of their own. Needs the extra ``pools``.
-        """
+        """Return a data frame with a row per measure: each statistic and the ends of its interval, or NaN."""
         rows = []
         for name, score in self.scores.items():
             row: dict[str, Any] = {"measure": name}

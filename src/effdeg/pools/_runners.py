@@ -77,7 +77,6 @@ def _run_on_ray(measurer: Any, sources: Mapping[str, Any], address: str, device:
 
 
 def _import_ray() -> Any:
-    """Import Ray, or raise and say how to install it."""
     return require("ray", extra="ray", purpose="measuring a pool on several machines (ray=)")
 
 
@@ -87,20 +86,15 @@ def check_place(work: str, device: Device, address: str | None) -> None:
         raise ValueError(work)
     if address is None:
         check_device(device)
-    else:
-        _import_ray()
-        _check_address(address)
-
-
-def _check_address(address: str) -> None:
-    """Raise unless a Ray cluster answers at its address: Ray itself would wait for minutes, or say little."""
+        return
+    _import_ray()
+    # Ray itself would wait for minutes for a cluster that does not answer, or say little.
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon and address not in {"auto", "local"}:
         raise ValueError(f"ray={address!r} is not an address. {_ADVICE}")
-    if not (colon and port.isdigit()):  # auto, local
-        return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
+        if colon and port.isdigit():  # not auto, local
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise ValueError(f"ray={address!r} does not answer ({error}). {_ADVICE}") from error
 

@@ -59,8 +59,8 @@ class Statistic:
 class Environment:
     """A step of one hyperparameter from one value to another, all others held fixed (Dziugaite et al., 2020).
 
-    A number steps to the next larger one among all values in the table. Texts have no order: each pair of them is a
-    step, from the one that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
+    A number steps to the next larger one in the table. Texts have no order: each pair of them is a step, from the one
+    that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
 
     Example:
         >>> from effdeg.pools import Environment
@@ -93,9 +93,8 @@ class Score:
       two hyperparameters. It lies between 0 and 1 and ignores the direction.
 
     Statistics are None if the measure is ``undefined``; those from ``psi`` on also without hyperparameters, and ``psi``
-    and sign errors if no two models differ in one hyperparameter alone, as in a random search. Except for Pearson's,
-    intervals are percentiles over the resamples of :func:`rank`. A resample has fewer distinct models than the pool,
-    which tends to raise the worst sign error and the conditional information: their intervals are biased upwards.
+    and sign errors if no two models differ in one hyperparameter alone. Except for Pearson's, intervals are percentiles
+    over the resamples of :func:`rank`; those of the worst sign error and conditional information are biased upwards.
 
     Example:
         >>> from effdeg.pools import rank
@@ -194,7 +193,6 @@ def percentiles(sample: Array, level: float) -> Interval | None:
 
 
 def format_range(interval: Interval | None) -> str:
-    """Format an interval for a reader."""
     return "undefined" if interval is None else f"{interval[0]:z.2f} to {interval[1]:z.2f}"
 
 
@@ -206,16 +204,14 @@ class BestVariant:
 
     - ``value`` = max_k r_k is too high: the highest of many estimates is a lucky one.
     - ``corrected`` is nearly unbiased for the variant that is chosen. On each resample the best variant k is chosen and
-      its correlation h_k is taken on the models that the resample does not draw, which had no part in the choice (the
-      leave-one-out bootstrap of Efron and Tibshirani, 1997, "Improvements on cross-validation"). These models are few,
-      which alone changes a correlation, so ``corrected`` is the mean of r_k + h_k - h̄_k, where h̄_k is the mean of h_k
-      over all resamples. The choice sees only the 63% of the models that a resample draws: where one variant is far
-      better, the value is somewhat low.
+      its correlation h_k is taken on the models that the resample does not draw (the leave-one-out bootstrap of Efron
+      and Tibshirani, 1997, "Improvements on cross-validation"). These models are few, which alone changes a
+      correlation, so ``corrected`` is the mean of r_k + h_k - h̄_k, where h̄_k is the mean of h_k over all resamples.
+      The choice sees only the 63% of the models that are drawn: where one variant is far better, it is somewhat low.
     - ``interval`` holds for the variant that is chosen, whichever it is, and for the best one. On the scale of z it
       reaches from the simultaneous lower bound of all variants (as in White, 2000, "A reality check for data
-      snooping") to the upper percentile of the chosen one alone, since the highest estimate is hardly ever too low.
-      The lower bound is max_k z_k less q(max_k (z_k - z*_k)) or q(max_k (z*_k - z_k)), whichever is larger: resamples
-      of a correlation are skewed. If no variant correlates, a 95% interval covers 0 in 95% of simulated pools or more.
+      snooping") to the upper percentile of the chosen one alone. The lower bound is max_k z_k less
+      q(max_k (z_k - z*_k)) or q(max_k (z*_k - z_k)), whichever is larger: resamples of a correlation are skewed.
 
     Example:
         >>> from effdeg.pools import rank
@@ -385,15 +381,7 @@ def _average(values: Array, weights: Array | float = 1.0) -> Array:
 
 
 class Neighbors:
-    """All pairs of models that differ in one hyperparameter alone.
-
-    Models of the same configuration, such as several seeds, are compared with those of every other configuration, and
-    never with one another.
-
-    Attributes:
-        axes: The hyperparameters in which alone some models differ.
-        environments: The steps, between adjacent numbers or any two texts, that some models take.
-    """
+    """All pairs of models that differ in one hyperparameter alone, an axis, and the steps that some of them take."""
 
     def __init__(self, pool: Pool) -> None:
         # Models of different strata are no neighbors, and settings of different strata are not one setting.
@@ -451,11 +439,8 @@ class ConditionalInformation:
     """The normalized conditional mutual information I(V; G | U) / H(G | U) of Jiang et al. (2020).
 
     Over all ordered pairs of models whose gaps differ, V and G are the signs of the differences in the measure and in
-    the gap, and U the values of a set of at most two hyperparameters for both models. It ignores the direction: a
-    measure that ranks every pair wrongly scores as high as one that ranks every pair correctly.
-
-    Attributes:
-        sets: The sets of hyperparameters given which G is not determined, the empty one first.
+    the gap, and U the values of a set of at most two hyperparameters for both models; ``sets`` are those given which G
+    is not determined, the empty one first.
     """
 
     def __init__(self, pool: Pool, measure_signs: Array, gap_signs: Array) -> None:

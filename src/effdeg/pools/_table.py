@@ -104,7 +104,6 @@ class PoolTable:
             write_json(settings_file(file), json.loads(self._settings))
 
     def find(self, checksum: str) -> dict[str, Row]:
-        """Return the rows of a checkpoint with this checksum, by name."""
         return {name: row for name, row in self.rows.items() if row["sha256"] == checksum}
 
     def has(self, checksum: str) -> bool:
@@ -112,12 +111,7 @@ class PoolTable:
         return bool(self.find(checksum)) and checksum in self._known
 
     def read_outputs(self, checksum: str) -> Tensor:
-        """Return the outputs of a checkpoint at a few examples."""
         return torch.from_numpy(self._known[checksum].outputs)
-
-    def is_stale(self, name: str, checksum: str) -> bool:
-        """Return whether the row of this name is that of another checkpoint."""
-        return name in self.rows and self.rows[name]["sha256"] != checksum
 
     def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, Any]) -> None:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
@@ -134,9 +128,8 @@ class PoolTable:
 
     def rename(self, name: str, new: str) -> None:
         """Rename a row, with all that others have added to it, and write the table."""
-        renamed = ({"model": new} if key == name else {} for key in self.rows)
-        rows = [row | change for row, change in zip(self.rows.values(), renamed, strict=True)]
-        self.rows = {row["model"]: row for row in rows}
+        self.rows = {new if key == name else key: row for key, row in self.rows.items()}
+        self.rows[new]["model"] = new
         self.write()
 
     def drop(self, name: str) -> None:
@@ -175,10 +168,9 @@ class PoolTable:
         if self.file is None:
             return
         every = list(self._known.values())
-        columns = {name: [getattr(each, name) for each in every] for name in ("weights", "outputs", "classes")}
-        if DISAGREEMENT not in self._numbers:  # of several predictions per example
-            del columns["classes"]
-        arrays: dict[str, Any] = {name: np.stack(column) for name, column in columns.items()}
+        # Without disagreement there are several predictions per example.
+        names = ("weights", "outputs", "classes") if DISAGREEMENT in self._numbers else ("weights", "outputs")
+        arrays: dict[str, Any] = {name: np.stack([getattr(each, name) for each in every]) for name in names}
         arrays |= {"settings": self._settings, "sha256": list(self._known)}
         write_atomically(predictions_file(self.file), dump(lambda to: np.savez(to, **arrays)))
 
@@ -250,12 +242,10 @@ def compute_disagreement(classes: Sequence[NDArray[np.integer]]) -> list[float]:
 
 
 def predictions_file(file: Path) -> Path:
-    """Return the file with the predicted classes of a table, and some outputs."""
     return file.with_suffix(".predictions.npz")
 
 
 def settings_file(file: Path) -> Path:
-    """Return the file with the settings of a table."""
     return file.with_suffix(".settings.json")
 
 
