@@ -1,7 +1,6 @@
 """What is measured of one checkpoint: effective degrees from a single trace, proxies and accuracies."""
 
 import copy
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from effdeg._adapters.arguments import DataNote
+from effdeg._adapters.arguments import DataNote, Item
 from effdeg._adapters.examples import Examples
 from effdeg._adapters.inference import Device, inference, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
@@ -29,7 +28,7 @@ from effdeg._adapters.spaces import default_layer
 from effdeg._utils.checks import check_count
 from effdeg._utils.device import Batches
 from effdeg._utils.progress import Update, ignore
-from effdeg._utils.tree import Tree, take
+from effdeg._utils.tree import take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
 from effdeg.measuring import Measurement, Trace, trace
@@ -133,13 +132,7 @@ class CheckpointMeasurer:
         return replace(self, model=model, workers=0, **few).measure_model()
 
     def check_model(self, name: str, kept: Tensor) -> None:
-        """Raise if the model, with the weights of a checkpoint, does not return what it did when this was measured.
-
-        Its code, such as the order of the classes, is not seen in its settings.
-
-        Raises:
-            ValueError: If its outputs at the same examples are others.
-        """
+        """Raise if the model, with the weights of a checkpoint, does not return what it did when this was measured."""
         if not agree(kept, self._run_few()):
             raise ValueError(
                 f"the model returns something else than when {name} was measured, with the same weights at the same "
@@ -265,15 +258,16 @@ class CheckpointMeasurer:
         correct = 0
         with inference(self.model, seed=self.paths.seed, device=self.device, dtype=self.dtype) as runner:
             batches = Batches(self.batch_size, runner.device)
-            parts = _Parts(data, batches.size)
-            for inputs, labels in DataLoader(parts, batch_size=None, num_workers=self.workers):
+            every = range(len(data))
+            parts: Any = [every[start : start + batches.size] for start in every[:: batches.size]]
+            for item in DataLoader(parts, batch_size=None, num_workers=self.workers, collate_fn=data.fetch_item):
 
-                def count(part: slice, inputs: Tree = inputs, labels: Any = labels) -> int:
+                def count(part: slice, item: Item = item) -> int:
                     points = part.stop - part.start
-                    outputs = shaped_values(runner(runner.place(take(inputs, part))), "identity", points=points)
-                    return _count_correct(outputs, labels[part], data.name)
+                    outputs = shaped_values(runner(runner.place(take(item.inputs, part))), "identity", points=points)
+                    return _count_correct(outputs, item.labels[part], data.name)
 
-                correct += sum(batches.run(count, len(labels)))
+                correct += sum(batches.run(count, len(item.labels)))
         return correct / len(data)
 
 
@@ -282,21 +276,6 @@ def _compare_neighbors(traced: Trace, classes: int) -> dict[str, float]:
     parts = (traced.values("softmax", slice(start, start + _COMPARED_AT_ONCE)) for start in starts)
     found = [compare_neighbors(part.view(*part.shape[:2], -1, classes)) for part in parts]
     return {name: torch.cat([part[name] for part in found]).mean().item() for name in ALONG_PATHS}
-
-
-@dataclass
-class _Parts(Dataset[tuple[Tree, Any]]):
-    """Examples in batches, which a loader can read ahead in other processes."""
-
-    examples: LabeledExamples
-    size: int
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.examples) / self.size)
-
-    def __getitem__(self, number: int) -> tuple[Tree, Any]:
-        item = self.examples.fetch_item(range(len(self.examples))[number * self.size : (number + 1) * self.size])
-        return item.inputs, item.labels
 
 
 def _count_correct(outputs: Tensor, labels: Any, name: str) -> int:
