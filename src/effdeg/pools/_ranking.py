@@ -17,6 +17,7 @@ from effdeg.pools._ranked import (
     MIN_RESAMPLED,
     TESTED,
     Array,
+    Indices,
     Pool,
     as_frame,
     find_least_fit,
@@ -407,11 +408,17 @@ def rank(
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
     """Draw how often each resample counts each model, resamples × models: whole clusters, within strata."""
+
+    def draw(clusters: Indices) -> Array:
+        count = int(clusters.max()) + 1
+        drawn: Array = tally(generator.integers(0, count, (resamples, count)))[:, clusters]
+        return drawn
+
+    if not pool.strata:
+        return draw(pool.clusters)
     counts = np.zeros((resamples, len(pool)))
-    for rows in pool.strata.values() or [np.arange(len(pool))]:
-        clusters = np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1)
-        number = int(clusters.max()) + 1
-        counts[:, rows] = tally(generator.integers(0, number, (resamples, number)))[:, clusters]
+    for rows in pool.strata.values():
+        counts[:, rows] = draw(np.unique(pool.clusters[rows], return_inverse=True)[1].reshape(-1))
     return counts
 
 
