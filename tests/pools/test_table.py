@@ -1,9 +1,8 @@
 import json
 
-import numpy as np
 import pytest
 
-from effdeg.pools._table import PoolTable, compute_disagreement, lock_table, settings_file
+from effdeg.pools._table import PoolTable, lock_table, settings_file
 
 ONE, TWO = "1a" * 32, "2b" * 32  # checksums
 SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
@@ -77,17 +76,3 @@ def test_one_process_at_a_time_writes_a_table(file):
     with lock_table(file):
         pass
     assert sorted(file.parent.iterdir()) == before
-
-
-@pytest.mark.parametrize("shape", [(2, 1), (3, 7), (9, 40)])
-def test_disagreement_is_that_of_all_pairs(shape):
-    models = np.random.default_rng(0).integers(0, 4, shape)
-    for model, found in enumerate(compute_disagreement(list(models.astype(np.uint8)))):
-        others = [other for other in range(len(models)) if other != model]
-        pairs = [sum(a != b for a, b in zip(models[model], models[other], strict=True)) for other in others]
-        assert found == pytest.approx(sum(pairs) / len(others) / shape[1])
-
-
-def test_a_single_model_disagrees_with_none():
-    assert str(compute_disagreement([np.zeros(3, np.uint8)])) == "[nan]"
-    assert compute_disagreement([]) == []

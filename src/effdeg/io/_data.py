@@ -148,8 +148,7 @@ def load_data(source: str | Path, *, key: str | None = None, images: ImageOption
 
     Args:
         source: ``.npy``, ``.npz``, ``.pt`` or ``.safetensors`` with the examples first; ``.parquet`` with images as the
-            Hugging Face hub stores them, with numeric columns, or with lists of numbers of one length; or a folder of
-            images, searched recursively for files that are not hidden.
+            Hugging Face hub stores them, with numbers, or with lists of numbers of one length; or a folder of images.
         key: The array or column to take from a file with several (by default all, by name).
         images: Preprocessing of images, also of those in an N × channels × height × width array.
 

@@ -43,9 +43,8 @@ def read_table(path: str | Path) -> "DataFrame":
 
     Args:
         path: A ``.parquet`` file, or a ``.csv`` file: UTF-8, with commas between the columns and their names in the
-            first line. A column of a ``.csv`` file holds numbers if every cell is one or is missing (empty, ``NA``,
-            ``N/A``, ``NaN`` or ``null``), and text otherwise. A column without a name, such as the index that pandas
-            writes, is left out.
+            first line. There a column holds numbers if every cell is one or is missing (empty, ``NA``, ``N/A``,
+            ``NaN`` or ``null``), and text otherwise. A column without a name, such as an index, is left out.
 
     Returns:
         The table; a missing value is NaN among numbers and None among texts.
@@ -206,18 +205,15 @@ class Pool:
         table: The rows that are ranked, by the models' names or the numbers of their rows; hyperparameters are
             categories: numbers in increasing order, anything else by name.
         target: The name of the column that measures should predict, perhaps with a leading minus.
-        sources: The column of each measure. Measures with a leading minus, named so or by default those of effdeg for
-            which larger is better, are negated.
-        hyperparameters: The columns that say how a model was trained.
+        sources: The column of each measure; measures with a leading minus are negated.
         clustered_by: The hyperparameters whose combinations are resampled together, if they were named.
         strata_by: The columns whose combinations are the strata.
         stratum: The name of the stratum that all models are in, where there are others.
-        left_out: Columns that cannot be measures, if no measures were named, with what they hold instead of numbers.
+        left_out: If no measures were named, columns that cannot be any, with what they hold instead of numbers.
         guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
         duplicates: The names of models whose rows are the same; the first of each group is in the pool.
         fit: The training accuracy that a model needs to be in the pool, if one was given.
-        below_fit: The models that do not reach it and are left out; without ``fit`` the models of the pool whose
-            training accuracy is below 0.99.
+        below_fit: The models that do not reach it, or without ``fit`` those of the pool that do not reach 0.99.
         left_out_strata: Why the models of other strata are not in the pool.
     """
 

@@ -77,10 +77,8 @@ class Ranking:
     Attributes:
         scores: The score of each measure by its name, best first by Kendall's τ; undefined ones last.
         resampled: Each statistic by name, resamples × measures in the order of ``pool.measures``; nan where undefined.
-        unvaried: Hyperparameters that are never the only difference between two models; Ψ and sign errors leave them
-            out.
-        unconditioned: Hyperparameters that leave no order of gaps to predict, for example because all values differ;
-            the conditional information leaves them out.
+        unvaried: Hyperparameters that are never the only difference between two models, as Ψ and sign errors need.
+        unconditioned: Hyperparameters that leave no order of gaps to predict: conditional information leaves them out.
         best: The best variant of each family, by family and correlation; empty without ``variants``.
         strata: The ranking of each stratum by its name; empty without ``strata``.
     """
@@ -150,8 +148,7 @@ class Ranking:
 
         Raises:
             ImportError: If matplotlib is not installed.
-            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has strata,
-                which are never mixed in one panel.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or there are strata.
         """
         if self.strata:
             raise ValueError("the ranking has strata, which are not mixed in one figure: use plot_strata.")
@@ -170,8 +167,7 @@ class Ranking:
 
         Raises:
             ImportError: If matplotlib is not installed.
-            ValueError: If a measure or the theme is not known, there is no measure to plot, or the ranking has no
-                strata.
+            ValueError: If a measure or the theme is not known, there is no measure to plot, or there are no strata.
         """
         if not self.strata:
             raise ValueError("the ranking has no strata: rank with strata=['recipe'], or use plot.")
@@ -361,20 +357,17 @@ def rank(
             ``.parquet`` file (see :func:`read_table`).
         target: The column to predict; larger is worse. A leading minus, as in ``"-test_accuracy"``, negates it.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
-            better. By default every column of numbers that has no other role, except the accuracies behind the gap
-            (``train_accuracy`` and ``test_accuracy``), and the gap if one of them is the target; effdeg's own columns
-            for which larger is better, such as ``confidence``, then have a leading minus.
+            better. By default every column of numbers that has no other role, except the accuracies and the gap;
+            effdeg's own columns for which larger is better, such as ``confidence``, then have a leading minus.
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
-            conditional information. Numbers are ordered by size; anything else has no order, and all pairs
-            of its values count as neighbors.
+            conditional information. Only numbers have an order: all pairs of other values count as neighbors.
         clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
         model: The column with the models' names; by default ``"model"`` if there is one.
         strata: The columns whose combinations are strata, such as ``["recipe"]``; they may be hyperparameters too.
             Strata of fewer than 5 models or 3 configurations, or in which the target is constant, are left out.
-        variants: The variants of a measure by the name of the family: names of measures, or patterns such as
-            ``"sharpness@*"``.
-        fit: The least training accuracy, such as 0.99, in the column ``train_accuracy``; models below it, or without
-            one, are left out. By default all are ranked, and a note says how many are below 0.99.
+        variants: The variants of a measure by the name of the family: names, or patterns such as ``"sharpness@*"``.
+        fit: The least ``train_accuracy``, such as 0.99; models below it, or without one, are left out. By default all
+            are ranked, and a note says how many are below 0.99.
         resamples: The number of resamples for the intervals; at least 100.
         level: The confidence level of the intervals.
         seed: The seed of the resamples, which all measures share.
@@ -386,8 +379,7 @@ def rank(
     Raises:
         ValueError: If a column does not exist, is given twice or in two roles, or holds text where numbers are needed;
             if the target is missing or the same for all models; if there are fewer than 3 models; if no stratum can be
-            ranked; if a family has fewer than two variants; if ``fit`` is given without a column ``train_accuracy``; if
-            a setting is out of range; or if the file cannot be read.
+            ranked; if a family has fewer than two variants; if a setting is out of range; or if a file cannot be read.
         TypeError: If the table is of an unknown kind, or a single string is given for a list of columns.
         FileNotFoundError: If the table is a path and there is no such file.
         ImportError: If SciPy or pandas is not installed, or pyarrow for a ``.parquet`` file.
