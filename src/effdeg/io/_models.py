@@ -93,10 +93,9 @@ def load_weights(model: nn.Module, file: Path) -> None:
 
 
 def _drop_prefix(state: dict[str, Any], own: Set[str], file: Path) -> None:
-    """Drop the prefix that wrappers such as DDP, torch.compile and Lightning put before the names of a model.
+    """Drop the prefix that wrappers such as DDP and Lightning put before names: that of most of the model's.
 
-    It is the one under which most of the model's names are found. What else is in the file, such as the weights of a
-    loss, is dropped with a warning.
+    What else is in the file, such as the weights of a loss, is dropped with a warning.
     """
     if own & state.keys():
         return

@@ -58,24 +58,14 @@ class NotFinite(ValueError):  # noqa: N818  (a model is left out)
 
 @dataclass(frozen=True)
 class Observation:
-    """What was observed of one model; its logits are not kept, except for those of a few examples.
+    """What was observed of one model; its logits are not kept, except for those of a few examples."""
 
-    Attributes:
-        kind: The class of the model.
-        classes: The number of classes.
-        predicted: The predicted classes of the examples.
-        copies: The predicted classes of their changed copies.
-        measures: What is measured of this model alone, with standard errors.
-        checked: The outputs at a few copies and examples, from which the model is known again.
-        notes: On the data and the model.
-    """
-
-    kind: str
+    kind: str  # of model
     classes: int
-    predicted: Tensor
-    copies: Tensor
+    predicted: Tensor  # the class of each example
+    copies: Tensor  # the class of each changed copy
     measures: Mapping[str, Estimate]
-    checked: Tensor | None = None
+    checked: Tensor | None = None  # outputs at a few copies and examples, from which the model is known again
     notes: tuple[str, ...] = ()
 
 
@@ -136,10 +126,7 @@ class Observer:
         return observation
 
     def _read(self, file: Path, model: Model) -> Observation | None:
-        """Return what was kept, unless it cannot be read, or the model now returns something else.
-
-        Not all that decides it is among its weights and numbers.
-        """
+        """Return what was kept, unless it cannot be read, or the model now returns something else."""
         try:
             kept = Observation(**torch.load(file, weights_only=True))
         except (OSError, EOFError, RuntimeError, TypeError, UnpicklingError):
@@ -505,10 +492,7 @@ def compare_predictions(predicted: Tensor) -> Tensor:
 
 
 def _find_chances(predicted: Tensor, copies: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return each model's inconsistency and disagreement if predictions had their frequencies, but were independent.
-
-    A model that predicts one class for everything is consistent by chance alone (Cohen's κ).
-    """
+    """Return each model's inconsistency and disagreement by chance, with the same frequencies (as for Cohen's κ)."""
     own, of_copies = (_count_classes(classified, classes) for classified in (predicted, copies))
     distinct, places = torch.unique(predicted, dim=1, return_inverse=True)
     shares = _count_classes(distinct, classes)
@@ -558,9 +542,8 @@ def find_variance(wrong: Array) -> Array:
 def estimate_errors(scores: Array, errors: Array, variance: float | Array) -> Array:
     """Estimate the errors of models from scores without labels and from their errors on a few labels.
 
-    Errors are taken to be a straight line in the scores plus a deviation of each model (the model of Fay and Herriot,
-    1979). The slope is a ridge regression towards 1. The best estimate then lies between line and labels, nearer to the
-    labels the more there are.
+    Errors are taken to be a straight line in the scores plus a deviation of each model (Fay and Herriot, 1979). The
+    slope is a ridge regression towards 1. The estimate lies between line and labels, nearer to many labels than to few.
 
     Args:
         scores: The scores of the models, which come last.

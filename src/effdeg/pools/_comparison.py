@@ -106,9 +106,9 @@ class Comparison:
         return list(self.measurements)
 
     def differences(self, level: float = 0.95) -> list[Difference]:
-        """Return every difference between two models, with intervals that hold together with probability ``level``.
+        """Return all n differences between two models, with intervals that hold together with probability ``level``.
 
-        For m models there are n = m (m − 1) / 2 differences, each with an interval of level 1 − (1 − ``level``) / n.
+        Each interval is of level 1 − (1 − ``level``) / n.
 
         Raises:
             ValueError: If ``level`` is not between 0 and 1.
@@ -246,12 +246,11 @@ def compare(
 ) -> Comparison:
     """Measure several models on the same paths and compare them path by path: model selection without labels.
 
-    Since the paths are the same, the differences ED_a(p) − ED_b(p) are averaged path by path. They vary much less than
-    the effective degrees themselves, so small differences between models can be significant.
+    The differences ED_a(p) − ED_b(p) vary much less than the effective degrees, so that small ones can be significant.
 
     Args:
-        models: At least two models: a dict by name, or a list, whose models are called by their classes and numbered
-            where these are the same. Measurements, such as saved ones, are compared as they are, without ``inputs``.
+        models: At least two models: a dict by name, or a list, whose models are called by their classes. Measurements,
+            such as saved ones, are compared as they are, without ``inputs``.
         inputs: The examples, of any kind that :func:`effdeg.measure` accepts.
         normalized: Compare the normalized effective degree; that of the logits needs ``output="identity"``.
         proxies: Names of proxies to evaluate as well; see :func:`effdeg.proxies.names`. Those that need labels take

@@ -50,7 +50,7 @@ def list_numbers(model: nn.Module) -> dict[str, Any]:
 def agree(kept: Tensor, now: Tensor) -> bool:
     """Return whether outputs at the same examples are those of the same function, up to rounding.
 
-    Each output, along the last dimension, has its own range: that of a class that is masked is far from the others.
+    Each output has its own range: that of a class that is masked is far from the others.
     """
     if kept.shape != now.shape:
         return False

@@ -220,10 +220,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
-    """Return the names of the checkpoints by their checksums; those with the same weights share one.
-
-    A checkpoint that cannot be read, such as a broken link, is left out with a warning.
-    """
+    """Return the names of the checkpoints by their checksums, except for those that cannot be read, such as links."""
     names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):

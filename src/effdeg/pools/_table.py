@@ -1,7 +1,6 @@
 """A table of a pool that grows row by row: a ``.csv`` file, and next to it the settings that its rows share.
 
-The disagreement of a row changes with every other row. It is computed from the classes that the checkpoints predict,
-which are in a third file, with outputs from which the model is known again.
+A third file has the classes that the checkpoints predict, for disagreement, and outputs that tell the model again.
 """
 
 import csv
