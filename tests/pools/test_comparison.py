@@ -178,13 +178,6 @@ def test_a_frame_has_a_row_per_model():
     assert shown.count("<tr>") == 3
 
 
-def test_models_need_names():
-    with pytest.raises(TypeError, match="models must be a dict of models by name, or a list, not a Sequential"):
-        effdeg.compare(mlp(), X)
-    with pytest.raises(TypeError, match="models must have strings as names, such as '1' instead of 1"):
-        effdeg.compare({1: mlp(), 2: mlp()}, X)
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -284,15 +277,24 @@ def test_every_bar_is_named_and_numbered(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("models", "settings", "error", "message"),
     [
-        (lambda: effdeg.compare({"a": mlp()}, X), "at least two models are needed, not 1"),
-        (lambda: effdeg.compare({"a": mlp(), "b": mlp()}, X, tolerance=0.1), "tolerance= would give each model"),
+        (mlp(), {}, TypeError, "models must be a dict of models by name, or a list, not a Sequential"),
+        ({1: mlp(), 2: mlp()}, {}, TypeError, "models must have strings as names, such as '1' instead of 1"),
+        ({"a": mlp()}, {}, ValueError, "at least two models are needed, not 1"),
+        ({"a": mlp(), "b": mlp()}, {"tolerance": 0.1}, ValueError, "tolerance= would give each model"),
     ],
 )
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_bad_input(models, settings, error, message):
+    with pytest.raises(error, match=message):
+        effdeg.compare(models, X, **settings)
+
+
+@pytest.mark.parametrize("level", [-1, 2])
+def test_a_level_is_named_as_it_was_given(level):
+    found = effdeg.compare([mlp(), mlp(seed=1), Scaled(8.0)], X, **FAST)
+    with pytest.raises(ValueError, match=f"level={level} must lie between 0 and 1"):
+        found.differences(level)
 
 
 SCALE = 1.0

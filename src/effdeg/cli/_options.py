@@ -17,8 +17,6 @@ from effdeg.cli._output import print_to_stderr
 
 # torch is imported by the functions that need it: the help of a command should not wait for it.
 if TYPE_CHECKING:
-    import torch
-
     from effdeg._adapters.inference import Model
     from effdeg.io import LoadedData
     from effdeg.measuring import Measurement
@@ -102,8 +100,13 @@ class DeviceOptions:
         """Return the arguments of :func:`effdeg.measure`; the device as it was given, if it is on another machine."""
         import torch
 
+        from effdeg._adapters.inference import check_device
+
+        device: Any = self.device
+        if here:
+            check_device(device)
+            device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = getattr(torch, self.dtype) if self.dtype else None
-        device = pick_device(self.device) if here else self.device
         return {"batch_size": self.batch_size, "device": device, "dtype": dtype}
 
 
@@ -170,16 +173,6 @@ def unbundle(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = signature(command).replace(parameters=options)  # type: ignore[attr-defined]
     return run
-
-
-def pick_device(name: str | None) -> "torch.device":
-    """Return the named device; without a name, a GPU if there is one."""
-    import torch
-
-    from effdeg._adapters.inference import check_device
-
-    check_device(name)
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from effdeg._adapters.arguments import DataNote
 from effdeg._adapters.examples import Examples, as_examples, split_labels
 from effdeg._adapters.inference import Model, seed_everything
 from effdeg._adapters.prompts import read_prompts
-from effdeg._utils.checks import check_count
+from effdeg._utils.checks import check_count, check_level
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
@@ -113,6 +113,7 @@ class Comparison:
         Raises:
             ValueError: If ``level`` is not between 0 and 1.
         """
+        check_level(level)
         pairs, differences = list(combinations(self.ranking, 2)), []
         for simpler, other in pairs:
             one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
@@ -125,12 +126,11 @@ class Comparison:
         """Return, for every model but the simplest, how much more complex it is than the simplest."""
         return {d.other: d for d in self.differences() if d.simpler == self.ranking[0]}
 
-    def _list_estimates(self) -> Iterator[tuple[str, float, tuple[float, float], Difference | None]]:
-        """Return for each model its name, value, 95% interval and difference from the simplest, which has none."""
-        above = self.above_simplest()
-        for name, measurement in self.measurements.items():
-            value, _ = measurement.estimate(normalized=self.normalized)
-            yield name, value, measurement.interval(normalized=self.normalized), above.get(name)
+    def _list_estimates(self) -> Iterator[tuple[str, tuple[float, float], tuple[float, float], Difference | None]]:
+        """Return for each model its name, estimate, 95% interval and difference from the simplest, which has none."""
+        above, normalized = self.above_simplest(), self.normalized
+        for name, each in self.measurements.items():
+            yield name, each.estimate(normalized=normalized), each.interval(normalized=normalized), above.get(name)
 
     def describe(self) -> str:
         """Describe what the models are compared by, such as ``normalized effective degree of the probabilities``."""
@@ -152,7 +152,7 @@ class Comparison:
         """Return a table of strings: a header, then a row per model, with its proxies."""
         proxies = list(next(iter(self.proxies.values()), ()))
         rows = [["model", "value (95% interval)", "above the simplest", "significant", *proxies]]
-        for name, value, span, difference in self._list_estimates():
+        for name, (value, _), span, difference in self._list_estimates():
             row = [name, f"{value:.4g} ({format_interval(*span)})", "", ""]
             if difference is not None:
                 row[2] = f"{difference.value:.3g} ({format_interval(*difference.interval)})"
@@ -167,8 +167,7 @@ class Comparison:
         ``above_low``, ``above_high`` and ``significant`` (NaN for the simplest), and the values of proxies.
         """
         rows = []
-        for name, value, (low, high), difference in self._list_estimates():
-            stderr = self.measurements[name].estimate(normalized=self.normalized)[1]
+        for name, (value, stderr), (low, high), difference in self._list_estimates():
             row: dict[str, Any] = {"model": name, "value": value, "stderr": stderr, "low": low, "high": high}
             row |= dict.fromkeys(("above_simplest", "above_low", "above_high", "significant"), math.nan)
             if difference is not None:

@@ -3,11 +3,12 @@
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
+from itertools import combinations
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -555,21 +556,19 @@ def _check_strata(strata: Sequence[str], count: int, unfit: Mapping[str, str], f
 
 
 def _check_roles(
-    target: str, hyperparameters: Sequence[str], strata: Sequence[str], model: str | None, measures: Iterable[str]
+    target: str, hyperparameters: Sequence[str], strata: Sequence[str], model: str | None, measures: Collection[str]
 ) -> None:
     """Raise if a column has two roles: a measure that is the target itself would rank it perfectly."""
-    roles = {
+    roles: dict[str, Collection[str]] = {
         "the target": [target],
         "a hyperparameter": hyperparameters,
         "a stratum": [name for name in strata if name not in hyperparameters],  # which may well define the strata
         "the model column": [] if model is None else [model],
         "a measure": measures,
     }
-    taken: dict[str, str] = {}
-    for role, names in roles.items():
-        for name in names:
-            if taken.setdefault(name, role) != role:
-                raise ValueError(f"the column {name!r} is given as {taken[name]} and as {role}; it can be only one.")
+    for (role, names), (other, others) in combinations(roles.items(), 2):
+        if shared := [name for name in names if name in others]:
+            raise ValueError(f"the column {shared[0]!r} is given as {role} and as {other}; it can be only one.")
 
 
 def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
