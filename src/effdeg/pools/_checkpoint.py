@@ -238,11 +238,8 @@ class CheckpointMeasurer:
         return {"batch_size": self.batch_size, "device": self.device, "dtype": self.dtype}
 
     def _measure_accuracies(self) -> dict[str, float]:
-        row = {}
-        if self.train is not None:
-            row["train_accuracy"] = self._measure_accuracy(self.train)
-        if self.data.has_labels:
-            row["test_accuracy"] = self._measure_accuracy(self.data)
+        examples = {"train_accuracy": self.train, "test_accuracy": self.data if self.data.has_labels else None}
+        row = {name: self._measure_accuracy(each) for name, each in examples.items() if each}
         return row | ({"gap": row["train_accuracy"] - row["test_accuracy"]} if len(row) == 2 else {})
 
     def _judge(self, accuracies: Mapping[str, float], classes: int) -> list[str]:

@@ -390,7 +390,10 @@ class Pool:
         for name in sources.values():
             _check_numbers("measure", name, table)
         for name in (*hyperparameters, *strata):
-            _check_filled("hyperparameter" if name in hyperparameters else "stratum", name, table)
+            if missing := table.index[table[name].isna()].tolist():
+                kind, example = ("hyperparameter", "0 or 'off'") if name in hyperparameters else ("stratum", "'plain'")
+                which = _list_models(missing)
+                raise ValueError(f"the {kind} {name!r} is missing for {which}; write a value, such as {example}.")
         described = {name: _describe_content(table[name]) for name in left_out}
         unfit: dict[str, str] = {}
         if strata:
@@ -639,14 +642,6 @@ def _check_gaps(gaps: "Series[Any]", target: str) -> None:
         advice = " Were all accuracies measured on the same examples?" if target == "gap" and not gaps.any() else ""
         raise ValueError(
             f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.{advice}"
-        )
-
-
-def _check_filled(kind: str, name: str, table: "DataFrame") -> None:
-    if missing := table.index[table[name].isna()].tolist():
-        example = "'plain'" if kind == "stratum" else "0 or 'off'"
-        raise ValueError(
-            f"the {kind} {name!r} is missing for {_list_models(missing)}; write a value, such as {example}."
         )
 
 
