@@ -61,7 +61,8 @@ def pick(
     Args:
         models: At least two classifiers for the same classes that return logits: a dict by name, or a list.
         data: Examples like those that the model will be used on, of any kind that :func:`effdeg.measure` accepts.
-        labels: The classes of the first examples, if you know some; they and the score give each model's error.
+        labels: The classes of the first examples, if you know some: the accuracies on these are shown, and combined
+            with the score to an estimate of each model's error.
         train: Training examples with labels, as ``(inputs, labels)`` or a data set, of which as many as ``examples``
             are drawn: models that do not fit them are noted.
         change: A function of a batch that should not change a class, or several, of which one is drawn for each

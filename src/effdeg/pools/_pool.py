@@ -220,7 +220,7 @@ def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str,
 
 
 def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str, list[str]]:
-    """Return the names of the checkpoints by their checksums, except for those that cannot be read, such as links."""
+    """Return the names of the checkpoints by their checksums; one that cannot be read is left out with a warning."""
     names: dict[str, list[str]] = {}
     with progress_bar("checksums", len(files), enabled=progress) as update:
         for number, (name, file) in enumerate(files.items(), start=1):

@@ -207,6 +207,7 @@ class Pool:
             categories: numbers in increasing order, anything else by name.
         target: The name of the column that measures should predict, perhaps with a leading minus.
         sources: The column of each measure; measures with a leading minus are negated.
+        hyperparameters: The columns that say how a model was trained.
         clustered_by: The hyperparameters whose combinations are resampled together, if they were named.
         strata_by: The columns whose combinations are the strata.
         stratum: The name of the stratum that all models are in, where there are others.

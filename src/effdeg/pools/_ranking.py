@@ -333,9 +333,9 @@ def rank(
     stratum is ranked by itself, in ``Ranking.strata``, and the scores of the ranking combine the strata without
     comparing models across them. Kendall's τ, Ψ, sign errors and conditional information count pairs within strata
     only. Pearson's r and Spearman's ρ are the means of the strata's own, weighted by n - 1 for n models (Hunter and
-    Schmidt, 2004, "Methods of meta-analysis"). Models are resampled within strata. The interval of r̄ is Fisher's, with
-    the standard error of z by the delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²), for weights w_s that sum
-    to 1.
+    Schmidt, 2004, "Methods of meta-analysis"): the correlation of values standardized within strata. Models are
+    resampled within strata. The interval of the mean r̄ = Σ w_s r_s is Fisher's, with the standard error of z by the
+    delta method: √(Σ w_s² (1 - r_s²)² / (n_s - 3)) / (1 - r̄²).
 
     **Variants.** The best of several variants of a measure, such as sharpness at several radii, correlates too well.
     ``variants`` names such families, and ``Ranking.best`` has the best of each, corrected: see :class:`BestVariant`.
