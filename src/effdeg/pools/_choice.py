@@ -19,10 +19,9 @@ from effdeg._adapters.arguments import DataNote, ItemReader
 from effdeg._adapters.examples import Examples
 from effdeg._adapters.inference import Device, Model, inference, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
-from effdeg._adapters.layers import find_embeddings
 from effdeg._adapters.outputs import as_class_logits, shaped_values
 from effdeg._adapters.partners import Partners
-from effdeg._adapters.paths import BLOCK, is_mask
+from effdeg._adapters.paths import BLOCK
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._utils.checks import pluralize, shorten
 from effdeg._utils.files import dump, replace_nonfinite, write_atomically
@@ -30,7 +29,7 @@ from effdeg._utils.memo import Memo
 from effdeg._utils.progress import Update, ignore
 from effdeg._utils.statistics import format_estimate, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
-from effdeg._utils.tree import Tree, named_tensors, take
+from effdeg._utils.tree import take
 from effdeg.measuring._estimator import summarize
 from effdeg.measuring._path_runner import DrawnPaths, PathRunner, hash_examples, model_name, split_rows
 from effdeg.pools._identity import LabeledExamples, agree, hash_parts, hash_text, hash_weights, list_numbers
@@ -161,9 +160,6 @@ class Observer:
         self, model: Model, blocks: Sequence[slice], update: Update = ignore
     ) -> tuple[dict[str, Tensor], list[str]]:
         """Run a model along paths; return columns, of a row for each path or each with points between, and notes."""
-        at = self.at
-        if at is None and are_tokens(ItemReader(model)(self.examples.fetch(self.indices[:1])).inputs):
-            at = find_embeddings(model)
         looks = count()
 
         def read(returned: Any, points: int) -> Tensor:
@@ -180,7 +176,7 @@ class Observer:
                     rows[name][block.start] = column[part].cpu()
 
         settings = PathSettings(
-            nodes=NODES, sampling="uniform", at=at, seed=self.seed, paths=len(self.indices), partners=self.change
+            nodes=NODES, sampling="uniform", at=self.at, seed=self.seed, paths=len(self.indices), partners=self.change
         )
         pairs = torch.tensor([self.indices, self.indices], device="cpu").T
         whole, left = _choose_evenly(blocks, PATHS // BLOCK), [*blocks]
@@ -257,12 +253,6 @@ class Observer:
 
 def _choose_evenly(blocks: Sequence[slice], most: int) -> list[slice]:
     return [*blocks[:: -(-len(blocks) // most)]]
-
-
-def are_tokens(inputs: Tree) -> bool:
-    """Return whether examples hold rows of integers, and no floating-point numbers."""
-    leaves = [leaf for name, leaf in named_tensors(inputs) if not is_mask(name, leaf)]
-    return bool(leaves) and all(not leaf.is_floating_point() and leaf.dim() == 2 for leaf in leaves)
 
 
 def _as_two_classes(outputs: Tensor) -> Tensor:

@@ -13,12 +13,13 @@ from effdeg._adapters.arguments import ItemReader
 from effdeg._adapters.examples import LABELS, DataSet, Examples, ReadOnce, as_examples, describe_shapes, keeps_order
 from effdeg._adapters.inference import Model, check_precision, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
-from effdeg._adapters.layers import base_model, find_embeddings
+from effdeg._adapters.layers import base_model
 from effdeg._adapters.partners import draw, name_partners, read_changes
+from effdeg._adapters.spaces import are_tokens, default_layer
 from effdeg._utils.checks import check_count, pluralize
 from effdeg._utils.files import check_writable
 from effdeg._utils.tree import Tree, map_tensors, named_tensors
-from effdeg.pools._choice import Choice, Load, NotFinite, Observation, Observer, are_tokens, choose
+from effdeg.pools._choice import Choice, Load, NotFinite, Observation, Observer, choose
 from effdeg.pools._comparison import name_models, naming
 from effdeg.pools._identity import HASHED, LabeledExamples
 from effdeg.pools._runners import check_place, run_all
@@ -237,7 +238,7 @@ def choose_change(inputs: Tree, model: Model, at: str | None) -> tuple[Any, str]
         return changes.compose(changes.mirror, pixels), f"images{doubt} are mirrored and shifted"
     if len(floating) == 1 and floating[0].dim() == 2:
         return _add_noise(floating[0]), f"noise of {_NOISE:g} standard deviations is added to each number"
-    if are_tokens(inputs) and (at or find_embeddings(model)) is not None:
+    if are_tokens(inputs) and (at or default_layer(model, inputs)) is not None:
         token = getattr(getattr(base_model(model), "config", None), "pad_token_id", None) or 0
         return changes.drop_tokens(_DROPPED, token), (
             f"{_DROPPED:.0%} of token ids are replaced by {token}; for texts such picks are not shown to beat chance: "
