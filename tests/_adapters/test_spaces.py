@@ -91,6 +91,29 @@ def test_a_model_that_changes_its_inputs_in_place(at):
     assert torch.equal(*results)
 
 
+def bypasses(model, inputs, at):
+    return any("bypasses the layer" in note for note in effdeg.measure(model, inputs, at=at, **FAST).notes())
+
+
+def test_what_bypasses_a_layer_is_noted():
+    class Skip(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 3)])
+
+        def forward(self, x):
+            return self.layers[1](x + self.layers[0](x).tanh())
+
+    inputs = torch.linspace(-2, 2, 60).view(10, 6)
+    assert bypasses(Skip(), inputs, "layers.0")
+    assert not bypasses(Skip(), inputs, "layers.1")
+    # Masks are no part of the path, and outputs may vary by chance.
+    assert not bypasses(Tokens(), tokens(25), "embed")
+    noisy = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Tanh(), nn.Linear(6, 3))
+    with pytest.warns(UserWarning, match="different outputs for the same point"):
+        assert not bypasses(lambda x: noisy(x), inputs, noisy[0])
+
+
 def test_memory_that_runs_out_while_the_ends_are_captured():
     class Small(nn.Module):
         def __init__(self):

@@ -89,6 +89,15 @@ def test_at_the_place_that_is_found_all_of_an_example_is_embedded(name, changes,
     torch.testing.assert_close(values[:, 0], expected[traced.pairs[:, 1]], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_classifier_that_finds_the_last_token_by_its_id_is_noted_unless_padding_is_in_front(side):
+    inputs = sentences()
+    inputs["input_ids"][:8, : 3 if side == "left" else None][:, 0 if side == "left" else 4 :] = 0
+    inputs["attention_mask"] = (inputs["input_ids"] != 0).long()
+    notes = effdeg.measure(make("GPT2ForSequenceClassification", initializer_range=0.5), inputs, paths=16).notes()
+    assert any("find by its id: pad on the left" in note for note in notes) == (side == "right")
+
+
 class Adapted(nn.Module):
     def __init__(self, model):
         super().__init__()

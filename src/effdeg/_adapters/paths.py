@@ -90,6 +90,15 @@ def join_masks(first: Tree, second: Tree) -> Tree:
     return named_map(_join, first, second)
 
 
+def exchange_masks(first: Tree, second: Tree) -> Tree:
+    """Return the inputs of the first end with the masks of the second."""
+
+    def choose(name: str, one: Any, other: Any) -> Any:
+        return other if isinstance(one, Tensor) and (is_mask(name, one) or is_floating_mask(name, one)) else one
+
+    return named_map(choose, first, second)
+
+
 def is_mask(name: str, leaf: Tensor) -> bool:
     """Return whether a tensor is a mask: booleans, or integers named so; token types are 0 and 1 as well."""
     integers = not leaf.is_floating_point() and not leaf.is_complex()

@@ -17,7 +17,15 @@ from effdeg._adapters.layers import (
     find_layer,
     replace_output,
 )
-from effdeg._adapters.paths import check_interpolable, check_masks, floating_inputs, interpolate, is_mask, join_masks
+from effdeg._adapters.paths import (
+    check_interpolable,
+    check_masks,
+    exchange_masks,
+    floating_inputs,
+    interpolate,
+    is_mask,
+    join_masks,
+)
 from effdeg._utils.tree import Tree, map_tensors, named_tensors, take, tensors
 
 KEYWORDS = (
@@ -25,6 +33,9 @@ KEYWORDS = (
     "the dict itself, write (inputs,)."
 )
 """Note on an error that a model raises if it was called with the entries of a dict."""
+
+_TRIED = 4  # examples
+_ROUNDED = 0.05  # of the differences between outputs, which half precision may round by a hundredth
 
 Batched = Callable[[Callable[[slice], Tensor], int], Tensor]
 """Runs a function on the parts of `n` examples, in batches that fit, and joins what it returns."""
@@ -64,6 +75,29 @@ class Space:
         count = count_examples(first, f"a batch of inputs ({type(first).__name__})")
         one, other = (batched(partial(_capture, runner, layer, end), count) for end in (first, second))
         return Paths(runner, one, other, layer, join_masks(first, second))
+
+    def note_bypass(self, first: Tree, second: Tree, read: Callable[[Any, int], Tree]) -> str | None:
+        """Return a note if the model reads more of an example than the layer's output and masks."""
+        runner, layer = self._runner, self._layer
+        if layer is None:
+            return None
+        few = slice(_TRIED)
+        first, second = (runner.place(take(end, few)) for end in (first, second))
+        features, rows = _capture(runner, layer, second, few), len(tensors(second)[0])
+
+        def run(examples: Tree) -> Tensor:
+            with replace_output(layer, lambda _: features.clone(), rows=rows):
+                returned = run_examples(runner, examples)
+            return torch.cat([leaf.reshape(rows, -1).double() for leaf in tensors(read(returned, rows))], dim=1)
+
+        expected, again, crossed = map(run, (second, second, exchange_masks(first, second)))
+        by_chance, difference = ((each - expected).norm() for each in (again, crossed))
+        if not difference > 10 * by_chance + _ROUNDED * (expected - expected.mean(0)).norm() + 1e-3 * expected.norm():
+            return None
+        return (
+            f"something bypasses the layer {layer.name!r} and stays that of the first example along a path, such as a "
+            "skip connection, or the place of the last token, which some classifiers find by its id: pad on the left."
+        )
 
 
 def run_examples(runner: ModelRunner, examples: Tree) -> Any:

@@ -158,6 +158,7 @@ class PathRunner:
                 self._add_note(_note_rounded_inputs(*paths.ends()) if self._space.name is None else None)
                 # A watch counts the points it sees, among which those of a trial do not belong.
                 kept_of_trial, most = keep if watch is None else None, self._batches.next_size(total * nodes)
+                self._add_note(self._space.note_bypass(*ends, keep) if watch is None else None)
                 seen = _SeenPrecision()
                 run = partial(_run_inside, seen, paths.run)
                 self._add_note(warn_of_dependent_rows(self._runner, run, kept_of_trial, count=total, most=most))
