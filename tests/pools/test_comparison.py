@@ -173,7 +173,7 @@ def test_a_frame_has_a_row_per_model():
     assert (frame.loc["b", "above_simplest"], frame.loc["b", "significant"]) == (difference.value, True)
     assert frame.loc["b", "confidence"] == found.proxies["b"]["confidence"].value
     shown = found._repr_html_()
-    assert "&lt;a&gt;" in shown
+    assert "The simplest is &lt;a&gt;, significantly so" in shown
     assert "<a>" not in shown
     assert shown.count("<tr>") == 3
 

@@ -177,7 +177,7 @@ class Comparison:
         return make_frame(rows)
 
     def _repr_html_(self) -> str:
-        return render_tables([(f"{self.describe()}, simplest first", self.rows())], self.warnings())
+        return render_tables([(f"{self.describe()}, simplest first", self.rows())], [self.conclude(), *self.warnings()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, names and lists."""
