@@ -146,10 +146,7 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
     The trainer may be TRL's ``SFTTrainer``, ``Seq2SeqTrainer`` or your own, if it calls the model once in a step.
     Objects of the class are made as before, with the arguments ``penalty``, ``weight`` and ``teacher`` by name:
 
-    - **penalty**: The penalty. For batches of token ids its paths lie at the model's embeddings, unless it names a
-      layer with ``at``: in BERT and its relatives at those of words, positions and types together, elsewhere at those
-      of words. The layer is logged once (``logging.INFO``). A model without ``get_input_embeddings``, or with both an
-      encoder and a decoder, needs ``at``.
+    - **penalty**: The penalty.
     - **weight**: Its weight: a number, a schedule, or any function of the step (``state.global_step``).
     - **teacher**: The ``teacher`` in calls of the penalty, on the trainer's device (``arguments.device``). An average
       of the model is updated in ``on_step_end`` of a callback.
@@ -188,7 +185,7 @@ def with_penalty(trainer: type[Trainer]) -> type[Trainer]:
         >>> small = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
         >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(**small))
         >>> arguments = transformers.TrainingArguments(tempfile.mkdtemp(), report_to="none", use_cpu=True)
-        >>> penalty = effdeg.Penalty(anchor="labels")  # for token ids at="bert.embeddings"
+        >>> penalty = effdeg.Penalty(anchor="labels")
         >>> trainer = PenaltyTrainer(model, arguments, penalty=penalty, weight=0.5)
         >>> batch = {"input_ids": torch.randint(30, (4, 7)), "labels": torch.tensor([0, 1, 1, 0])}
         >>> trainer.compute_loss(model.train(), batch).shape
@@ -214,7 +211,7 @@ class MeasureCallback(TrainerCallback):  # type: ignore[misc]
         trainer: The trainer through which to log.
         inputs: The examples to measure on, as :func:`effdeg.measure` takes them; no labels are needed.
         every_n_epochs: The number of epochs from one measurement to the next.
-        **settings: Settings for :func:`effdeg.measure`, such as ``at="bert.embeddings"``.
+        **settings: Settings for :func:`effdeg.measure`, such as ``paths=100``.
 
     Raises:
         TypeError: If ``trainer`` is no ``Trainer``, there is no such setting, or as :func:`effdeg.measure` does.

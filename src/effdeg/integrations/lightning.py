@@ -39,8 +39,7 @@ class PenaltyCallback(Callback):  # type: ignore[misc]
     known. Lightning's checkpoints do not contain torch's random state, so a resumed run draws other paths.
 
     Args:
-        penalty: The penalty. For batches of token ids its paths lie at the model's embeddings, as for
-            :class:`effdeg.integrations.huggingface.PenaltyTrainer`, if ``model`` has ``get_input_embeddings``.
+        penalty: The penalty.
         weight: Its weight: a number, a schedule, or any function of the step (``trainer.global_step``).
         model: The name of the module that ``training_step`` calls, if it is not the LightningModule itself.
         labels: Finds the labels in a batch; by default the second entry of two, or the entry of a mapping that is named

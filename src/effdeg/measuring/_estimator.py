@@ -177,8 +177,9 @@ def measure(
         components: Reduce each path's values to this many principal components first, or to all if there are fewer; for
             hundreds of outputs. The normalized value is the mean over those that are not rounding noise.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs. Of token ids it is
-            by default the layer that embeds them, in models with ``get_input_embeddings()``. What bypasses the layer,
-            such as a skip connection, stays that of the first example all along a path.
+            by default the layer that embeds them, in models with ``get_input_embeddings()``: in BERT and its relatives
+            words, positions and types together, elsewhere words. A model with an encoder and a decoder needs it. What
+            bypasses the layer, such as a skip connection, stays that of the first example all along a path.
         seed: Determines pairs, nodes, and what a loader or data set draws.
         partners: What each example is joined with, instead of another example: its changed copy, by a function of a
             batch (:mod:`effdeg.changes`) or several, one drawn for each path; or, in a second data set of the same

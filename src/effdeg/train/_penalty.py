@@ -84,7 +84,7 @@ class Penalty(nn.Module):
             and the most likely ones; all others are one more output. The degree, their mean, falls as ``top`` grows.
         normalized: Use the normalized effective degree, Σₖ wₖ |cₖ| / Σₖ |cₖ|.
         at: Put the paths at the output of this layer (a name or a module) instead of at the inputs. Of token ids it is
-            by default the layer that embeds them, in models with ``get_input_embeddings()``.
+            by default the layer that embeds them, as in :func:`effdeg.measure`.
         batchnorm: ``"joint"``: BatchNorm layers see the batch and the points as one batch, so the points count in the
             statistics, including the running ones. ``"frozen"``: they see only the batch, and the points are normalized
             with its statistics; this costs one more pass over the activations of each such layer.
