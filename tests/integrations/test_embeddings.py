@@ -1,6 +1,7 @@
 """Token ids without ``at=``: which layer embeds them, in which models, and that paths lie there."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -94,8 +95,15 @@ def test_a_classifier_that_finds_the_last_token_by_its_id_is_noted_unless_paddin
     inputs = sentences()
     inputs["input_ids"][:8, : 3 if side == "left" else None][:, 0 if side == "left" else 4 :] = 0
     inputs["attention_mask"] = (inputs["input_ids"] != 0).long()
-    notes = effdeg.measure(make("GPT2ForSequenceClassification", initializer_range=0.5), inputs, paths=16).notes()
+    model = make("GPT2ForSequenceClassification", initializer_range=0.5)
+    notes = effdeg.measure(model, inputs, paths=16).notes()
     assert any("find by its id: pad on the left" in note for note in notes) == (side == "right")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        penalty = Penalty()
+        for _ in range(2):
+            penalty(model, inputs)
+    assert ["Pad on the left" in str(each.message) for each in caught] == [True] * (side == "right")
 
 
 class Adapted(nn.Module):

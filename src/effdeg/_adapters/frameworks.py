@@ -34,6 +34,8 @@ class Framework:
     loss_of_all_rows: Callable[[Any, Mapping[str, Any]], str | None] = lambda _, __: None
     # Returns whether the layers of a model return positions first and examples second, whatever the model does.
     positions_first: Callable[[Any], bool] = lambda _: False
+    # Returns whether a model reads its output where the last token of a text is, which it finds by its id.
+    finds_last_token: Callable[[Any], bool] = lambda _: False
     # Returns how a causal language model is called; None for any other model.
     language_model: Callable[[Any], LanguageModel | None] = lambda _: None
 

@@ -66,6 +66,9 @@ _TRANSFORMERS = Framework(
     leaves_out_ignored=leaves_out_ignored,
     loss_of_all_rows=find_router_loss,
     positions_first=lambda module: class_of(module).__name__.startswith("XLNet"),
+    finds_last_token=lambda module: (
+        class_of(module).__name__.endswith("SequenceClassification") and hasattr(module, "score")
+    ),
     language_model=describe_language_model,
 )
 register("transformers", _TRANSFORMERS)

@@ -20,6 +20,7 @@ from effdeg._adapters.paths import (
     check_interpolable,
     check_masks,
     check_real,
+    innermost_key,
     interpolate,
     join_masks,
 )
@@ -190,10 +191,24 @@ class TrainingBatch:
         look = look and all(map(is_readable, tensors(self.examples)))
         if look:
             check_integer_masks(self.examples, "x")
+        if look and not between:
+            self._warn_of_padding(model)
         if between and look:
             check_masks(self.examples, "x")
             if note := note_floating_masks(self.examples):
                 warnings.warn(note, stacklevel=4)
+
+    def _warn_of_padding(self, model: object) -> None:
+        base = base_model(model)
+        if not framework_of(base).finds_last_token(base):
+            return
+        masks = [leaf for name, leaf in named_tensors(self.examples) if innermost_key(name) == "attention_mask"]
+        if any(mask.dim() == 2 and bool((mask[:, -1] == 0).any()) for mask in masks):
+            warnings.warn(
+                f"{type(base).__name__} reads its output at the last token, which it finds by its id: along a path "
+                "between two texts at that of the first. Pad on the left.",
+                stacklevel=5,
+            )
 
     def check_model_labels(self, model: object, *, anchored: bool, is_language: bool) -> None:
         """Raise if the model may count the points in a loss of its own, or shifts labels that are to be anchored."""
