@@ -315,6 +315,9 @@ def train(settings: Completing, job: Job) -> None:
     splits = {name: each.to(job.device) for name, each in splits.items()}
     torch.manual_seed(settings.seed)
     model = load_model(folder, settings).to(job.device)
+    if job.device.type == "cuda":  # one block, since compiling all of them would take longer than a run
+        for block in model.model.get_decoder().layers:
+            block.compile(dynamic=False)
     with open_loop(make_task(settings, model, splits), job) as loop:
         loop.start(fingerprint)
         loop.train()
@@ -364,11 +367,12 @@ def make_task(settings: Completing, model: Completer, splits: Mapping[str, Seque
         loss=compute_loss,
         clip=1.0,
         precision=settings.precision,
-        compile=False,  # it would take longer than a run
+        compile=False,  # blocks are, see train
         frees_gpu=True,
     )
 
 
+@torch.compiler.set_stance("force_eager")  # batches have many shapes, each of which would be compiled
 def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -> float:
     """Return the loss per token of completions, at most three for each test prompt that there may be."""
     total, tokens = 0.0, 0
@@ -381,6 +385,7 @@ def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -
     return total / tokens
 
 
+@torch.compiler.set_stance("force_eager")  # batches have many shapes, each of which would be compiled
 def test(model: Completer, tokenizer: Any, splits: Mapping[str, Sequences], settings: Completing) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in [name for name in splits if name != "train"]:
