@@ -300,8 +300,8 @@ def list_demo(part: str) -> str:
 
 
 def list_missing() -> str:
-    """List the recipes without a run of their own."""
-    run = {run.recipe for run in read_runs() if run.finished}
+    """List the recipes without a run of their own, except to tune."""
+    run = {run.recipe for run in read_runs() if run.finished and not run.settings.get("held_out")}
     return ", ".join(f"`{name}`" for name in all_recipes() if name not in run) + ".\n"
 
 

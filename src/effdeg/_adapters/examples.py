@@ -262,7 +262,8 @@ def _from_list(items: list[Any], labeled: bool) -> Examples:
     _refuse_pillow(first)
     if isinstance(first, str):
         raise TypeError(
-            "inputs are a list of strings. Pass what the model is called with, such as a tokenizer's output."
+            "inputs are a list of strings. Pass what the model is called with, such as a tokenizer's output, or give "
+            "measure the tokenizer too: tokenizer=…."
         )
     number = first
     while isinstance(number, list) and number:
