@@ -45,6 +45,8 @@ _WARM_UP = 0.05  # share of steps in which the rate rises
 # Of R-Drop, whose two passes differ by nothing else. These models were trained without: 0.1 doubles their loss.
 _DROPOUT = 0.02
 _LORA_SCALE = 2.0  # α / rank
+# For evaluations, which have many shapes: each would be compiled.
+_run_uncompiled = partial(torch.compiler.set_stance, "force_eager")
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,8 @@ def train(settings: Completing, job: Job) -> None:
     with open_loop(make_task(settings, model, splits), job) as loop:
         loop.start(fingerprint)
         loop.train()
-        found = loop.measure(test, model, load_tokenizer(folder), splits, settings)
+        with _run_uncompiled():
+            found = loop.measure(test, model, load_tokenizer(folder), splits, settings)
         times = {"seconds": loop.seconds, "milliseconds_per_step": 1e3 * loop.seconds / settings.steps}
         last = {key: value for key, value in loop.last.items() if key != "step"}
         loop.finish({**last, **found, **times}, keep_weights=False)
@@ -372,12 +375,11 @@ def make_task(settings: Completing, model: Completer, splits: Mapping[str, Seque
     )
 
 
-@torch.compiler.set_stance("force_eager")  # batches have many shapes, each of which would be compiled
 def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -> float:
     """Return the loss per token of completions, at most three for each test prompt that there may be."""
     total, tokens = 0.0, 0
     parts = (torch.split(each[: 3 * settings.tests], _CHUNK) for each in (sequences.tokens, sequences.targets))
-    with evaluating(model, settings.precision):
+    with _run_uncompiled(), evaluating(model, settings.precision):
         for given, targets in zip(*parts, strict=True):
             count = int((targets != IGNORED).sum())
             total += float(compute_loss(model(given), targets)) * count
@@ -385,7 +387,6 @@ def measure_loss(model: Completer, sequences: Sequences, settings: Completing) -
     return total / tokens
 
 
-@torch.compiler.set_stance("force_eager")  # batches have many shapes, each of which would be compiled
 def test(model: Completer, tokenizer: Any, splits: Mapping[str, Sequences], settings: Completing) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in [name for name in splits if name != "train"]:
