@@ -125,7 +125,6 @@ with tempfile.TemporaryDirectory() as scratch:
         learning_rate=given.rate,
         save_strategy="no",
         report_to="none",
-        disable_tqdm=True,
         dataloader_pin_memory=False,
     )
     options = {"penalty": effdeg.Penalty(anchor="labels"), "weight": given.weight}

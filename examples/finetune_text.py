@@ -121,7 +121,6 @@ with tempfile.TemporaryDirectory() as scratch:
         learning_rate=learning_rate,
         save_strategy="no",
         report_to="none",
-        disable_tqdm=True,
         dataloader_pin_memory=False,
     )
     options = {"penalty": effdeg.Penalty.efficient(), "weight": given.weight}
