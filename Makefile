@@ -47,7 +47,7 @@ clean:
 # Python does that for those that are imported.
 $(INSTALLED): pyproject.toml experiments/pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' --editable './experiments[ray]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' --editable './experiments'
 	touch $@
 
 .venv/.docs: $(INSTALLED)

@@ -201,7 +201,6 @@ def test_an_error_after_the_summary_fails_the_run(run, own):
         (["run", NAME, "--seed", "3", "--set", "seed=4"], "--set seed=4: write --seed 4 instead."),
         (["run", NAME, "--seed", "0-4"], f"a run has one seed. For several: effdeg-lab sweep {NAME} --seeds 0-4"),
         (["sweep", NAME, "--no-tune", "--tune", "lr=1"], "--no-tune and --tune lr=1 cannot be combined"),
-        (["sweep", NAME, "--ray", "localhost:1"], "--ray localhost:1: no Ray cluster answers there"),
         (["sweep", NAME, "--tune", "lr"], "--tune lr has no value: write --tune lr=VALUE."),
         (["status", "--runs", "nowhere"], "--runs nowhere: there is no such folder."),
         (["run", "own_lab:KEY"], "'no such key' (KeyError; effdeg-lab --traceback … shows where)"),
@@ -243,14 +242,14 @@ def test_what_a_sweep_is_asked_for_and_how_it_ended(run, monkeypatch, tmp_path, 
     assert "ed, final, seed 5: [/] no (effdeg-runs/toy/ed-5-" in out
     plan, options = asked[-1]
     assert (plan.methods, plan.seeds, plan.changes, plan.tune, plan.equal_time) == ((), [], {}, True, None)
-    assert (options["runs"].folder, options["processes"], options["ray"]) == (Path("effdeg-runs"), 1, None)
+    assert (options["runs"].folder, options["processes"]) == (Path("effdeg-runs"), 1)
     arguments = ["--method", "ed", "--method", "plain", "--seeds", "4- 6, 0", "--tune", "epochs=2", "--data", tmp_path]
-    arguments += ["--equal-time", "ed", "--set", "weight=3", "--processes", 2, "--ray", "local", "--any-code"]
+    arguments += ["--equal-time", "ed", "--set", "weight=3", "--processes", 2, "--any-code"]
     assert run("sweep", NAME, *arguments)[0] == REQUEUE
     plan, options = asked[-1]
     assert (plan.methods, plan.seeds, plan.changes) == (["ed", "plain"], [4, 5, 6, 0], {"weight": 3.0})
     assert (plan.tuning_changes, plan.tune, plan.equal_time) == ({"epochs": 2}, True, "ed")
-    assert (options["data"], options["processes"], options["ray"]) == (tmp_path, 2, "local")
+    assert (options["data"], options["processes"]) == (tmp_path, 2)
     assert options["any_code"]
     assert run("sweep", NAME, "--no-tune")[0] == 0
     assert not asked[-1][0].tune

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import toys
-from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, signal_when_held, wait_for_hold
+from toys import HELD_AT, NAME, RECIPE, Toy, finish, make_job, wait_for_hold
 
 from effdeg_lab.cli._running import REQUEUE
 from effdeg_lab.core import sweep as sweeping
@@ -54,9 +54,9 @@ def in_this_process(monkeypatch):
     return done
 
 
-def run_sweep(folder, *, recipe=None, processes=1, ray=None, **plan):
+def run_sweep(folder, *, recipe=None, processes=1, **plan):
     plan, cpu = Plan(recipe or find_recipe(NAME), **plan), torch.device("cpu")
-    return sweep(plan, runs=folder, device=cpu, processes=processes, ray=ray)
+    return sweep(plan, runs=folder, device=cpu, processes=processes)
 
 
 def settings_of(planned):
@@ -324,35 +324,19 @@ def test_a_worker_decodes_in_its_share_of_processes_unless_told_otherwise(monkey
         assert os.environ["EFFDEG_DECODERS"] == expected
 
 
-def check_runs_in_processes(folder, alone, killed, **options):
+def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch):
     """Carry out a run that finishes, one that fails and one that is killed; compare the first with one in here."""
-    outcome = run_sweep(folder, methods=["plain", "broken", "killed"], seeds=[0], changes={"epochs": 3}, **options)
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # the logs must be complete without it
+    outcome = run_sweep(folder, methods=["plain", "broken", "killed"], seeds=[0], changes={"epochs": 3}, processes=2)
     ended, runs = {each.planned.method: each[1:] for each in outcome}, {run.method: run for run in folder.read()}
     assert (ended["plain"], ended["broken"]) == (("finished", "finished"), ("failed", "beyond repair"))
-    assert ended["killed"][1].startswith(killed)
+    assert ended["killed"][1] == "killed by SIGKILL (perhaps out of memory); the next sweep continues it"
     assert ended["killed"] == ("failed", runs["killed"].failure)
     assert runs["broken"].failure.startswith("Traceback")
-    assert_same(runs["plain"], carry_out(alone, Toy(epochs=3)).read())
+    assert_same(runs["plain"], carry_out(tmp_path / "alone", Toy(epochs=3)).read())
     logs = {method: (run.file.with_suffix("") / "log.txt").read_text() for method, run in runs.items()}
     assert logs["killed"] == "starting at epoch 0\n"
     assert "ValueError: it is broken\nbeyond repair" in logs["broken"]
-
-
-def test_runs_in_processes_of_which_one_fails_and_one_is_killed(folder, tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # the logs must be complete without it
-    killed = "killed by SIGKILL (perhaps out of memory); the next sweep continues it"
-    check_runs_in_processes(folder, tmp_path / "alone", killed, processes=2)
-
-
-def test_on_ray_runs_end_as_in_processes_and_sigterm_makes_them_save_and_stop(folder, tmp_path, monkeypatch, request):
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    with signal_when_held(tmp_path, signal.SIGTERM):
-        ray = request.getfixturevalue("local_ray")  # inherits the environment
-        check_runs_in_processes(folder, tmp_path / "alone", "The worker died unexpectedly", ray=ray)
-        with pytest.raises(StoppedError):
-            run_sweep(folder, methods=["plain"], seeds=[0], changes={"epochs": 6}, ray=ray)
-    assert folder.find(Toy(epochs=6)).stopped
-    assert make_job(folder, Toy(epochs=6)).start()["epoch"] == HELD_AT
 
 
 def test_two_sweeps_share_a_folder_and_one_continues_what_the_other_saved_bit_for_bit(folder, tmp_path):

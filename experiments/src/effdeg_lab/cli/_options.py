@@ -25,7 +25,6 @@ Smoke = Annotated[
     Option("--smoke", help="Seconds on a CPU: tiny networks on made-up data, kept apart in **smoke** of the folder."),
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
-Ray = Annotated[str | None, Option(metavar="ADDRESS", help="Run on Ray; **local** for this machine.")]
 
 
 def pick_device(name: str | None) -> "torch.device":

@@ -14,7 +14,6 @@ from effdeg_lab.cli._options import (
     Device,
     KeptRuns,
     Name,
-    Ray,
     Runs,
     Smoke,
     open_recipe,
@@ -101,7 +100,6 @@ def clip_pool(
     clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
     data: Data = None,
     workers: Annotated[int, Option(help="Processes that decode images.")] = 8,
-    ray: Ray = None,
     device: Device = None,
 ) -> None:
     """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
@@ -117,8 +115,8 @@ def clip_pool(
     if checkpoints is not None:
         if clip is None or data is None:
             raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
-        where = device if ray else str(pick_device(device))  # on Ray, it is on other machines
-        measure_clip_pool(out, checkpoints, clip, data, workers=workers, ray=ray, device=where, progress=True)
+        where = str(pick_device(device))
+        measure_clip_pool(out, checkpoints, clip, data, workers=workers, device=where, progress=True)
     elif not out.is_file():
         raise FileNotFoundError(
             f"{out} does not exist: to measure it, add --checkpoints DIR, --clip DIR and --data DIR."

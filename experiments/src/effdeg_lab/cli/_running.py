@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Ray, Runs, Smoke, open_recipe, prepare
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
 from effdeg_lab.cli._runs import describe_run, get_state
 from effdeg_lab.core.signals import list_stop_signals
@@ -142,9 +142,8 @@ def sweep(
     no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; use what was tuned before.")] = False,
     tune: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs only.")] = None,
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
-    processes: Annotated[int, Option(help="How many runs at once; on Ray, how many share a GPU.")] = 1,
+    processes: Annotated[int, Option(help="How many runs at once.")] = 1,
     together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
-    ray: Ray = None,
     data: Data = None,
     runs: Runs = RUNS,
     device: Device = None,
@@ -171,7 +170,7 @@ def sweep(
         plan.check(data)
         print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
         return
-    options: dict[str, Any] = {"processes": processes, "together": together, "ray": ray, "any_code": any_code}
+    options: dict[str, Any] = {"processes": processes, "together": together, "any_code": any_code}
     try:
         outcome = sweeping.sweep(plan, runs=folder, device=where, data=data, **options)
     except (StoppedError, KeyboardInterrupt) as stopped:

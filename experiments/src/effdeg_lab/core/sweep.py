@@ -1,6 +1,5 @@
 """Run a recipe: first its tuning runs, then the final ones; finished runs are skipped."""
 
-import importlib.util
 import signal
 import time
 import warnings
@@ -13,14 +12,13 @@ from typing import Any
 
 import torch
 
-from effdeg.io import describe_install
 from effdeg_lab.core.progress import progress_bar
 from effdeg_lab.core.recipe import Method, Recipe, find_recipe
 from effdeg_lab.core.results import Selection
 from effdeg_lab.core.runs import Run, RunFolder, StoppedError
 from effdeg_lab.core.settings import Settings
 from effdeg_lab.core.signals import catch_signals, list_stop_signals
-from effdeg_lab.core.workers import TICK, Ended, Planned, RayPool, WorkerPool, Workplace
+from effdeg_lab.core.workers import TICK, Ended, Planned, WorkerPool, Workplace
 
 _SAME_TIME = 0.05  # training times count as equal if they differ by less than this fraction
 
@@ -144,26 +142,23 @@ def sweep(
     data: Path | None = None,
     processes: int = 1,
     together: int = 1,
-    ray: str | None = None,
     any_code: bool = False,
 ) -> list[Ended]:
     """Carry out all planned runs that are not finished yet, and return how each ended.
 
     A method is skipped if none of its tuning runs finishes. SIGTERM, SIGHUP and Ctrl-C make every run save and stop;
     except after Ctrl-C, :class:`StoppedError` is raised. If another process is working on a run, the sweep waits for
-    it. On Ray, ``processes`` is the number of runs that share a GPU. Up to ``together`` runs of one kind are trained in
+    it. Up to ``together`` runs of one kind are trained in
     one step. Finished runs of other code than the recipe's are refused unless ``any_code``.
     """
     if processes < 1:
         raise ValueError(f"--processes {processes} is too small: it must be at least 1.")
     _check_together(plan, together)
-    if ray is not None and importlib.util.find_spec("ray") is None:
-        raise ImportError(f"--ray {ray} needs ray: {describe_install('ray', 'effdeg-lab')}")
     find_recipe(plan.recipe.name)
     plan.check(data)
     runs.lock("names")  # raises if the folder cannot be written to
     place = Workplace(plan.recipe.name, runs.folder.absolute(), data.absolute() if data else None, str(device))
-    pool = WorkerPool(place, processes) if ray is None else RayPool(place, ray, processes)
+    pool = WorkerPool(place, processes)
     outcome: list[Ended] = []
 
     def carry_out(planned: Sequence[Planned], title: str) -> None:

@@ -1,4 +1,4 @@
-"""Carry out runs: one in this process, or many in worker processes or on Ray.
+"""Carry out runs: one in this process, or many in worker processes.
 
 A worker imports torch once and carries out one run after another, so that the CUDA context, compiled kernels and caches
 are set up only once. A worker that dies is replaced, and its run counts as failed.
@@ -10,10 +10,9 @@ import io
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -114,7 +113,7 @@ class Workplace:
         base, folder, device = recipe.resolve(recipe.method(method)), RunFolder(self.runs), torch.device(self.device)
         return recipe, Job(planned.settings, recipe.name, method, base, folder, device, self.data, code=recipe.code)
 
-    def work(self, planned: Sequence[Planned], asked_to_stop: Callable[[], bool] = lambda: False) -> list[Ended]:
+    def work(self, planned: Sequence[Planned]) -> list[Ended]:
         """Carry out a run, or several together, in a process of their own.
 
         Output goes to the log of the first run. The error of a run that fails while others continue goes to its own.
@@ -123,7 +122,6 @@ class Workplace:
         for each in planned:
             try:
                 recipe, job = self.open(each)
-                job.asked_to_stop = asked_to_stop
                 job.claim()  # before writing to its log: another process may be working on it
                 jobs[each] = job
             except Exception as error:
@@ -139,7 +137,7 @@ class Workplace:
                 execute(recipe, *jobs.values())
         except CannotStackError:
             traceback.print_exc()
-            return [*ended, *(each for alone in jobs for each in self.work([alone], asked_to_stop))]
+            return [*ended, *(each for alone in jobs for each in self.work([alone]))]
         except Exception as error:
             ending = error
         for each, job in jobs.items():
@@ -287,59 +285,6 @@ def _print_to(log: Path) -> None:
     with log.open("ab") as stream:
         for number in (1, 2):
             os.dup2(stream.fileno(), number)
-
-
-class RayPool:
-    """Tasks on Ray, perhaps on many machines, which must all see the runs and the data under the same paths."""
-
-    def __init__(self, place: Workplace, address: str, per_gpu: int) -> None:
-        import ray
-
-        self._ray, self._place, self._connects = ray, place, not ray.is_initialized()
-        if self._connects:
-            _check_address(address)
-            ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
-        gpus = 1 / per_gpu if place.device.startswith("cuda") else 0
-        # One process per run, so that a run cannot affect the next.
-        self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=1, max_retries=0)(_work_on_ray)
-        self._pending: dict[Any, Sequence[Planned]] = {}
-
-    def carry_out(self, planned: Sequence[Sequence[Planned]]) -> Iterator[list[Ended]]:
-        """Carry out runs, those in one entry together; each task gets a core and, on GPUs, its share of a GPU."""
-        self._pending = {self._task.remote(self._place, each): each for each in planned}
-        while self._pending:
-            ready, _ = self._ray.wait(list(self._pending), timeout=TICK)
-            yield [ended for task in ready for ended in self._receive(task, self._pending.pop(task))]
-
-    def close(self) -> None:
-        for task in self._pending:
-            self._ray.cancel(task)
-        if self._pending:
-            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=GRACE)
-        if self._connects:
-            self._ray.shutdown()
-
-    def _receive(self, task: Any, planned: Sequence[Planned]) -> list[Ended]:
-        try:
-            return [Ended(*ended) for ended in self._ray.get(task)]
-        except Exception as error:  # the process died or could not import the run, whose own errors are return values
-            return [self._place.record_death(each, _get_last_line(error)) for each in planned]
-
-
-def _check_address(address: str) -> None:
-    """Raise unless something answers at an address with a port: Ray itself would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=GRACE).close()
-        except (OSError, OverflowError) as error:
-            raise ValueError(f"--ray {address}: no Ray cluster answers there ({error}). Write HOST:PORT.") from None
-
-
-def _work_on_ray(place: Workplace, planned: Sequence[Planned]) -> list[Ended]:
-    """Carry out runs in a task of Ray, which cancels it by an interrupt."""
-    with catch_signals(signal.SIGINT) as received:
-        return place.work(planned, lambda: bool(received))
 
 
 def _describe_end(planned: Planned, error: Exception) -> Ended:
