@@ -6,7 +6,6 @@ from pathlib import Path
 from effdeg_lab.core.recipe import Method, Recipe, Reported
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.settings import Settings, setting
-from effdeg_lab.experiments.cifar10.ablations import Prices
 from effdeg_lab.experiments.pools.study import PoolStudy
 from effdeg_lab.show.methods import Methods
 
@@ -46,18 +45,12 @@ METHODS = Recipe(
     equal_time="ed",
     **BASE,
 )
-PRICES = Recipe(
-    name="prices",
-    title="A price list",
+SHARES = Recipe(
+    name="shares",
+    title="Pairs",
     settings=Toy(),
-    study=Prices(full="all"),
-    methods=(
-        Method("plain", "Baseline"),
-        Method("all", "all of it", ED),
-        Method("half", "half of it", {**ED, "pairs": 0.25}),
-        Method("cheap", "an eighth", {**ED, "pairs": 0.125}),
-        Method("absent", "never run", {**ED, "pairs": 1.0}),
-    ),
+    study=Methods(),
+    methods=(Method("plain", "Baseline"), Method("half", "half of them", {**ED, "pairs": 0.25})),
     **BASE,
 )
 POOL = Recipe(

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_results import METHODS, PRICES
+from toy_results import METHODS, SHARES
 
 from effdeg.plots import THEMES
 from effdeg_lab.core.recipe import Method
@@ -22,7 +22,7 @@ def test_places_keep_their_distance_and_their_order():
 def test_methods_have_one_color_each():
     styles = styles_of(METHODS, "dark")
     assert (styles["plain"], styles["ed"]) == (Style(THEMES["dark"].ink), Style(THEMES["dark"].simple))
-    assert styles_of(PRICES, "dark")["all"].color == THEMES["dark"].simple
+    assert styles_of(SHARES, "dark")["half"].color == THEMES["dark"].simple
     assert len({style.color for style in styles.values()}) == len(styles)
 
 

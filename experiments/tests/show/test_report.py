@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import typer
-from toy_results import METHODS, POOL, PRICES, make_run
+from toy_results import METHODS, POOL, SHARES, make_run
 from typer.testing import CliRunner
 
 import effdeg_lab.core.recipe
@@ -18,7 +18,7 @@ from effdeg_lab.core.recipe import StudyFigure
 from effdeg_lab.show.figures import open_figure
 from effdeg_lab.show.report import draw, render_page, report_on, to_dict, to_text
 
-RECIPES = {recipe.name: recipe for recipe in (METHODS, PRICES, POOL)}
+RECIPES = {recipe.name: recipe for recipe in (METHODS, SHARES, POOL)}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_page_says_what_was_found(page):
     assert "Differs from the recipe: epochs 10 (recipe: 20)." in text
     assert "At another scale: 5 epochs, seed 0, Thinking Machine" in text
     # It shares the plain runs, but has none of its own.
-    assert "A price list Table 0 nothing effdeg-lab sweep prices" in text
+    assert "Pairs Table 0 nothing effdeg-lab sweep shares" in text
 
 
 def test_a_figure_in_the_themes_colors_is_drawn_once():
@@ -182,7 +182,7 @@ def test_the_models_of_a_pool_as_csv(call, tmp_path):
 
 
 def test_the_command_report(call, tmp_path):
-    assert "prices: not run" in call("report", "prices", "--out", "page.html")
+    assert "shares: not run" in call("report", "shares", "--out", "page.html")
     assert (tmp_path / "page.html").read_text().rstrip().endswith("</html>")
 
 
@@ -192,7 +192,7 @@ def test_the_command_report(call, tmp_path):
         (["methods", "--csv", "x.csv"], "methods is not a pool of models"),
         (["methods", "--plot", "x.gif"], r"expected a file that ends in .pdf or .png or .svg"),
         (["methods", "--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
-        (["prices", "--set", "epochs=3", "--plot", "x.png"], "effdeg-runs has too few finished runs of prices"),
+        (["shares", "--set", "epochs=3", "--plot", "x.png"], "effdeg-runs has too few finished runs of shares"),
         (["methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
     ],
 )

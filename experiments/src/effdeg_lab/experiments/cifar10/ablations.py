@@ -1,12 +1,10 @@
-"""Variants of ED for ViT-Tiny on CIFAR-10: the paper's Tables 5 to 10, what ED costs, and checks of the setting."""
+"""Variants of ED for ViT-Tiny on CIFAR-10: the paper's Tables 5 to 10, and checks of the setting."""
 
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from effdeg_lab.core.recipe import Method, Recipe, Reported
-from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.experiments.cifar10.contest import (
     DEPARTS,
     ED,
@@ -14,77 +12,9 @@ from effdeg_lab.experiments.cifar10.contest import (
     POOLED,
     POOLED_DEPARTS,
     SETTINGS,
-    TUNING,
-    WEIGHTS,
     make_recipe,
 )
-from effdeg_lab.show.columns import ROUGH, MethodTable, is_rough, list_notes, list_values, measure_price
-from effdeg_lab.show.methods import Methods, list_all_scores
-from effdeg_lab.show.tables import NOTHING, Table
-from effdeg_lab.show.verdicts import Verdict, judge
-
-# The goal: most of the full gain, for little more than the time of a plain step.
-LIMIT, SHARE = 1.25, 0.95
-
-
-@dataclass(frozen=True)
-class Prices(Methods):
-    """Compares methods by the cost of a step, relative to the first method's, and by their share of the full gain.
-
-    The claim: the most accurate method that takes at most 1.25 times the plain step keeps 95% of the full gain.
-    """
-
-    full: str = field(kw_only=True)  # the method whose gain over the first is the full gain
-
-    def claim(self, results: Results) -> Verdict:
-        best, full = _find_best(results), results.find(self.full)
-        whole = results.difference(full)
-        if whole is None:
-            return Verdict("not decided")
-        if best is None or not self._full_gain(results):
-            return Verdict("not decided", f"gain of “{full.method.title}”, points", 100 * whole.value)
-        plain, most = (each.values("test_accuracy") for each in (results.methods[0], full))
-        wanted = (plain + SHARE * (most - plain)).dropna()
-        if wanted.empty:  # they share no seed
-            return Verdict("not decided")
-        short = Difference.of(dict(100 * best.values("test_accuracy")), dict(100 * wanted))
-        quantity = f"{best.method.title} over {SHARE:.0%} of the gain, points"
-        return judge(quantity, short.value, short.interval, above=0.0)
-
-    def tables(self, results: Results) -> list[Table]:
-        methods = sorted(results.methods, key=lambda each: _price(results, each))
-        best, whole, rough = _find_best(results), self._full_gain(results), is_rough(results)
-        table = MethodTable(results, methods)
-        table.add("", (f"{each.method.title} ★" if each is best else each.method.title for each in methods))
-        table.add_prices()
-        table.add_accuracies()
-        gains = map(results.difference, methods)
-        shares = (f"{gain.value / whole:.0%}" if gain and whole else NOTHING for gain in gains)
-        table.add("share of the full gain", shares)
-        table.add_degrees()
-        table.add("values", map(list_values, methods))
-        table.add_seeds()
-        full = f"The full gain is that of “{results.find(self.full).method.title}”."
-        star = f"★ The most accurate at {LIMIT} times the plain step or less."
-        notes = [full, *([star] if best else []), *list_notes(results), *([ROUGH] if rough else [])]
-        table.bold |= {(methods.index(best), column) for column in range(4)} if best and not rough else set()
-        return [table.make(f"By price: {results.heading}", notes), *list_all_scores(results)]
-
-    def _full_gain(self, results: Results) -> float | None:
-        """Return the full gain; None if there is none, or only one seed, which does not show how much is chance."""
-        whole = results.difference(results.find(self.full))
-        return whole.value if whole and whole.interval and whole.value > 0 else None
-
-
-def _price(results: Results, each: MethodRuns) -> float:
-    price = measure_price(results, each)
-    return math.inf if price is None else price
-
-
-def _find_best(results: Results) -> MethodRuns | None:
-    cheap = [each for each in results.done if _price(results, each) <= LIMIT and each is not results.methods[0]]
-    return max(cheap, key=lambda each: float(each.values("test_accuracy").mean()), default=None)
-
+from effdeg_lab.show.methods import Methods
 
 FINE = {**ED, "nodes": 15, "degree": 14, "weight": 2.0}
 PRECISE = {"regularizer": "ed", "weight": 2.0, "nodes": 15, "degree": 7, "pairs": 1.0, "sampling": "chebyshev"}
@@ -118,12 +48,6 @@ _DEPARTS = f"{POOLED_DEPARTS} Runs have 100 epochs, not 300; warm-up and ramp ta
 # For the tables of the appendix: with kernels of our own, and a third of the epochs.
 _SHORT = replace(POOLED, epochs=100)
 ablate_short = partial(ablate, settings=_SHORT, departs=_DEPARTS, paper_epochs=SETTINGS.epochs)
-
-
-def _change_ed(name: str, title: str, **changes: Any) -> Method:
-    """Make a variant of ED with a weight of its own: fewer nodes, pairs or steps need more, higher degrees less."""
-    tune = {"weight": (2.0, 7.0, 20.0)} if changes.get("degree", 3) > 3 else WEIGHTS
-    return Method(name, title, {**ED, **changes}, tune=tune)
 
 
 RECIPES = (
@@ -238,34 +162,5 @@ RECIPES = (
             "used for, but warm-up takes the paper's 10 epochs. Clipped gradients have a norm of at most 1."
         ),
         seeds=(0,),
-    ),
-    ablate(
-        "cost",
-        "What ED costs, and what it could cost",
-        "Appendix G",
-        "An epoch takes 9.75 s with the efficient configuration and 6.14 s without: 1.59 times as long.",
-        "5 min per plain run on one H200, 5.5 to 15 with ED",
-        study=Prices(full="ed"),
-        methods=(
-            Method("plain", "Baseline", PLAIN),
-            _change_ed("ed", "ED: 4 nodes, degree 3, pairs ½ batch"),
-            *(
-                _change_ed(f"nodes-{nodes}", f"{nodes} nodes, degree {nodes - 1}", nodes=nodes, degree=nodes - 1)
-                for nodes in (3, 5, 6, 7, 8)
-            ),
-            _change_ed("pairs-eighth", "pairs ⅛ batch", pairs=0.125),
-            _change_ed("pairs-quarter", "pairs ¼ batch", pairs=0.25),
-            _change_ed("pairs-all", "pairs 1 batch", pairs=1.0),
-            _change_ed("every-2", "every 2nd step", every=2),
-            _change_ed("every-4", "every 4th step", every=4),
-            _change_ed("start-half", "in the second half", start=0.5),
-            _change_ed("nodes-3-pairs-quarter", "3 nodes, pairs ¼ batch", **THREE, pairs=0.25),
-            _change_ed("nodes-3-every-2", "3 nodes, every 2nd step", **THREE, every=2),
-            _change_ed("nodes-3-start-half", "3 nodes, in the second half", **THREE, start=0.5),
-            _change_ed("pairs-quarter-start-half", "pairs ¼ batch, in the second half", pairs=0.25, start=0.5),
-        ),
-        also="Only the first two methods are in the paper.",
-        tuning=TUNING,
-        equal_time="ed",
     ),
 )
