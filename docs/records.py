@@ -11,7 +11,7 @@ from typing import Any
 from effdeg_lab import RunFolder, Table, find_recipe
 from effdeg_lab.core.results import Results, collect
 from effdeg_lab.core.runs import Run
-from effdeg_lab.experiments.pools.study import FITS, REFERENCE, ModelPool, read_pool
+from effdeg_lab.experiments.pools.study import FITS, REFERENCE, read_models
 from effdeg_lab.show.columns import write_sweep_command
 from effdeg_lab.show.tables import escape_markdown
 
@@ -119,9 +119,9 @@ def describe(name: str) -> str:
 
 
 @cache
-def find_pool(name: str) -> ModelPool:
-    """Return a pool of models and how measures rank it."""
-    return read_pool(find_results(name))
+def find_models(name: str) -> list[dict[str, Any]]:
+    """Return the models of a pool with their measures."""
+    return read_models(find_results(name))
 
 
 def keep_fitted(models: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import pandas as pd
 from records import (
     RESULTS,
     cut,
-    find_pool,
+    find_models,
     find_results,
     keep_fitted,
     merge,
@@ -160,7 +160,7 @@ def tabulate_variants() -> str:
 @cache
 def rank_pool(title: str) -> Mapping[str, Any]:
     """Return the scores of measures among the models of a pool that fit, within recipes with mixup and without."""
-    fitted = keep_fitted(find_pool(POOLS[title]).models)
+    fitted = keep_fitted(find_models(POOLS[title]))
     known = [name for name in MEASURES.values() if name.removeprefix("-") in fitted[0]]
     grid = find_results(POOLS[title]).recipe.grid
     return rank_within(fitted, known, ["recipe"], [axis for axis in grid if axis != "weight_decay"]).scores
@@ -173,13 +173,13 @@ def tabulate_pools() -> str:
         taus = [rank_pool(title)[name].kendall if name in rank_pool(title) else None for title in POOLS]
         stars = ["" if tau is None or tau.interval[0] <= 0 <= tau.interval[1] else r"\*" for tau in taus]
         rows.append([label, *(f"{tau.value:.2f}{star}" if tau else "–" for tau, star in zip(taus, stars, strict=True))])
-    counted = [f"{title} ({len(keep_fitted(find_pool(name).models))})" for title, name in POOLS.items()]
+    counted = [f"{title} ({len(keep_fitted(find_models(name)))})" for title, name in POOLS.items()]
     return write_table(["Kendall's τ with the gap", *counted], rows)
 
 
 def tabulate_grids() -> str:
     """Tabulate Pearson's r, which the paper reports, in its two pools: among all models, and those that fit."""
-    pools = {title: find_pool(POOLS[title]).models for title in ("ResNet-18", "ViT-Tiny")}
+    pools = {title: find_models(POOLS[title]) for title in ("ResNet-18", "ViT-Tiny")}
     frames = {
         f"{title}, {len(kept)}": pd.DataFrame(kept)
         for title, all_ in pools.items()

@@ -192,7 +192,10 @@ def test_the_command_report(call, tmp_path):
         (["methods", "--csv", "x.csv"], "methods is not a pool of models"),
         (["methods", "--plot", "x.gif"], r"expected a file that ends in .pdf or .png or .svg"),
         (["methods", "--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
-        (["shares", "--set", "epochs=3", "--plot", "x.png"], "effdeg-runs has too few finished runs of shares"),
+        (
+            ["shares", "--set", "epochs=3", "--plot", "x.png"],
+            "shares has no figure, or effdeg-runs too few",
+        ),
         (["methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
     ],
 )

@@ -49,7 +49,7 @@ def table(
     results = report.results[0]
     figures = recipe.study.figures(results) if plot and results.done else []
     if (csv and not results.done) or (plot and not figures):
-        raise ValueError(f"{csv or plot} cannot be written: {runs} has too few finished runs of {name}.")
+        raise ValueError(f"{csv or plot} cannot be written: {name} has no figure, or {runs} too few finished runs.")
     if plot:
         write_figure(figures[0].draw("light"), plot)
     if csv:
@@ -94,39 +94,27 @@ def report(
 
 def clip_pool(
     out: Annotated[Path, Argument(help="The table (.csv); missing rows are measured.", show_default=False)],
-    checkpoints: Annotated[
-        Path | None, Option(metavar="DIR", help="Model soups. If not given, only rank the table and draw its figures.")
-    ] = None,
-    clip: Annotated[Path | None, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")] = None,
+    checkpoints: Annotated[Path, Option(metavar="DIR", help="The folder of model soups.")],
+    clip: Annotated[Path, Option(metavar="DIR", help="CLIP ViT-B/32, a Hugging Face model folder.")],
     data: Data = None,
     workers: Annotated[int, Option(help="Processes that decode images.")] = 8,
     device: Device = None,
 ) -> None:
-    """Measure the fine-tuned CLIPs of model soups, one after another, and draw the paper's Figures 3 and 8.
+    """Measure the fine-tuned CLIPs of model soups, one after another; **effdeg rank** then ranks the measures.
 
     The folder of checkpoints holds model_1.pt to model_71.pt, hparam_info.json and individual_model_results.jsonl of
     mlfoundations/model-soups; the data folder holds ImageNet. After an interruption, the same command continues.
     """
-    from effdeg.io import check_target, write_figure
-    from effdeg_lab.experiments.pools.clip import FIGURES, NOTE, measure_clip_pool, rank_clip_pool
-    from effdeg_lab.experiments.pools.study import list_tables, plot_panels
+    from effdeg.io import check_target
+    from effdeg_lab.data.sources import require_folder
+    from effdeg_lab.experiments.pools.clip import measure_clip_pool
 
     check_target("OUT", out, {".csv"})
-    if checkpoints is not None:
-        if clip is None or data is None:
-            raise ValueError(f"--checkpoints {checkpoints} needs --clip DIR and --data DIR as well.")
-        where = str(pick_device(device))
-        measure_clip_pool(out, checkpoints, clip, data, workers=workers, device=where, progress=True)
-    elif not out.is_file():
-        raise FileNotFoundError(
-            f"{out} does not exist: to measure it, add --checkpoints DIR, --clip DIR and --data DIR."
-        )
-    ranking = rank_clip_pool(out)
-    for stratum in ranking.strata:
-        file = out.with_name(f"{out.stem}-figure-{FIGURES[stratum]}.png")
-        write_figure(plot_panels(ranking, stratum, "light"), file)
-        print_rich(f"written: {escape(str(file))}, {escape(stratum)}")
-    print_parts(list_tables(ranking, f"{len(ranking.pool)} fine-tuned CLIPs", NOTE))
+    folder = require_folder("imagenet", data)
+    table = measure_clip_pool(
+        out, checkpoints, clip, folder, workers=workers, device=str(pick_device(device)), progress=True
+    )
+    print_rich(f"written: {escape(str(out))}, {len(table)} models")
 
 
 def soup(name: Name, changes: KeptRuns = None, data: Data = None, runs: Runs = RUNS, device: Device = None) -> None:

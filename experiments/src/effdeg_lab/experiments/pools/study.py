@@ -1,22 +1,19 @@
 """A pool of models: which measure follows the generalization gap?"""
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar, Literal
+from functools import lru_cache
+from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from effdeg.pools import Ranking, Score, Statistic, rank
 from effdeg.proxies import larger_is_better
-from effdeg_lab.core.recipe import Recipe, Study, StudyFigure
+from effdeg_lab.core.recipe import Recipe, Study
 from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
-from effdeg_lab.show.figures import Figure
 from effdeg_lab.show.tables import NOTHING, Table, to_sentence
 from effdeg_lab.show.verdicts import Verdict, judge
 
@@ -33,47 +30,27 @@ EXPLAINED = "no evidence for the effective degree, as training accuracy alone fo
 TARGET = "gap"
 STRATA = ("recipe", "architecture")
 """The columns with a model's kind of training and architecture: models that differ in them are not compared."""
-_PANELS = 12
 # A setting that explains less than this share of the gap's variance counts as having no effect.
 _INERT = 0.01
 _NOTES = (
     "Bold: the paper's four measures, each in the variant and at the radius with the highest Pearson correlation.",
-    "Ψ: granulated Kendall. Given training: Pearson's correlation given training accuracy.",
+    "Ψ: granulated Kendall.",
     "Names that end with _test are of test images, all others of training images.",
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ModelPool:
-    """The models of a pool, one row each, and how measures and training accuracy rank them.
+def find_papers(ranking: Ranking) -> list[Score]:
+    """Find the paper's four measures, the effective degree first, each in the variant with the highest correlation."""
+    degrees = DEGREES if DEGREES[0] in ranking.scores else TEST_DEGREES
+    found = [find_highest(ranking, own) for own in (degrees, *((name,) for name in _OTHER_MEASURES))]
+    return [score for score in found if score] if found[0] else []
 
-    Measures should be larger where the gap is larger: margins, confidence and the like have a leading minus. Models
-    that differ only in ``inert`` axes of the grid, which hardly affect the gap, are resampled together.
-    """
 
-    models: Sequence[Mapping[str, Any]]
-    measures: Sequence[str]
-    inert: Sequence[str]
-    ranking: Ranking | None = None
-    unranked: str | None = None
-
-    @property
-    def scores(self) -> Mapping[str, Score]:
-        """The scores of the measures, best first."""
-        return self.ranking.scores if self.ranking else {}
-
-    @cached_property
-    def papers(self) -> list[Score]:
-        """The paper's four measures, the effective degree first, each in the variant with the highest correlation."""
-        degrees = DEGREES if DEGREES[0] in self.measures else TEST_DEGREES
-        found = [self.find_highest(own) for own in (degrees, *((name,) for name in _OTHER_MEASURES))]
-        return [score for score in found if score] if found[0] else []
-
-    def find_highest(self, names: Iterable[str]) -> Score | None:
-        """Find the measure with the highest Pearson correlation among those with the given names, at any radius."""
-        wanted = {name.partition("@")[0] for name in names}
-        known = [score for name, score in self.scores.items() if name.partition("@")[0] in wanted and score.pearson]
-        return max(known, key=_pearson, default=None)
+def find_highest(ranking: Ranking, names: Iterable[str]) -> Score | None:
+    """Find the measure with the highest Pearson correlation among those with the given names, at any radius."""
+    wanted = {name.partition("@")[0] for name in names}
+    known = [score for name, score in ranking.scores.items() if name.partition("@")[0] in wanted and score.pearson]
+    return max(known, key=_pearson, default=None)
 
 
 class PoolStudy(Study):
@@ -86,54 +63,53 @@ class PoolStudy(Study):
     needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
-        pool = read_pool(results)
-        if pool.ranking is None or len(pool.papers) < 2:
+        ranking = rank_grid(results)
+        papers = [] if isinstance(ranking, str) else find_papers(ranking)
+        if isinstance(ranking, str) or len(papers) < 2:
             return Verdict("not decided")
-        degree, *others = pool.papers
-        reference = pool.find_highest([REFERENCE])
+        degree, *others = papers
+        reference = find_highest(ranking, [REFERENCE])
         explained = reference is not None and _pearson(reference) >= _pearson(degree)
         other = REFERENCE if explained else max(others, key=_pearson).measure
-        found = pool.ranking.compare(degree.measure, other, "pearson")
+        found = ranking.compare(degree.measure, other, "pearson")
         quantity = f"Pearson's r of {degree.measure} minus that of {other}"
         verdict = judge(quantity, found.value, found.interval, above=0.0)
         return replace(verdict, word="not decided", reason=EXPLAINED) if explained else verdict
 
     def tables(self, results: Results) -> list[Table]:
-        pool = read_pool(results)
-        return [_list_scores(pool, results), *_list_tests(pool)]
-
-    def figures(self, results: Results) -> list[StudyFigure]:
-        pool = read_pool(results)
-        first = [*pool.papers, pool.find_highest(RANDOM_PIXELS), pool.find_highest([REFERENCE])]
-        names = [score.measure for score in first if score]
-        # Only the better variant along random pixels: the titles of the two would be shortened to the same.
-        names += [name for name, score in pool.scores.items() if score.kendall and name not in RANDOM_PIXELS]
-        shown, ranking = list(dict.fromkeys(names))[:_PANELS], pool.ranking
-        if ranking is None or not shown:
-            return []
-        caption = (
-            "The generalization gap against measures: the paper's four, ED along random pixels and training accuracy "
-            "for reference, then those that rank best."
+        ranking = rank_grid(results)
+        title = f"{count_models(len(read_models(results)))}: {results.heading}"
+        columns = ("measure", "Pearson", "Spearman", "Kendall", "Ψ")
+        if isinstance(ranking, str):
+            return [Table(title, columns, (), (to_sentence(ranking),))]
+        rows = tuple(
+            (_label(name), *map(format_score, (score.pearson, score.spearman, score.kendall, score.psi)))
+            for name, score in ranking.scores.items()
         )
-        return [StudyFigure("panels", caption, lambda theme: ranking.plot(shown, theme=theme))]
+        papers = find_papers(ranking)
+        bold = frozenset((row, 0) for row, score in enumerate(ranking.scores.values()) if score in papers)
+        notes = (*_NOTES, *(f"{note}." for note in (ranking.describe_intervals(), *ranking.notes())))
+        return [Table(title, columns, rows, notes, bold)]
 
     def headline(self, run: Run) -> str:
         return f"{100 * run.value('test_accuracy'):.2f}%, gap {100 * run.value(TARGET):.2f}%"
 
 
 @lru_cache(maxsize=4)  # the resamples take a while
-def read_pool(results: Results) -> ModelPool:
-    """Read a pool from the summaries of its runs, one row per model, and rank its measures."""
+def rank_grid(results: Results) -> Ranking | str:
+    """Rank the measures of all models of a grid; return the reason if that is not possible.
+
+    Models that differ only in axes that hardly affect the gap are resampled together.
+    """
     models, axes = read_models(results), name_columns(results.recipe.axes)
-    measures = list_measures(models, axes)
-    reference = [REFERENCE] if len({model[REFERENCE] for model in models}) > 1 else []
-    pool = ModelPool(models, measures, _find_inert(models, axes))
-    clusters = [axis for axis in axes if axis not in pool.inert] or None
+    inert = find_inert(models, axes)
+    clusters = [axis for axis in axes if axis not in inert] or None
     try:
-        ranked = rank(models, target=TARGET, measures=[*measures, *reference], hyperparameters=axes, clusters=clusters)
+        return rank(
+            models, target=TARGET, measures=list_measures(models, axes), hyperparameters=axes, clusters=clusters
+        )
     except ValueError as error:
-        return replace(pool, unranked=str(error))
-    return replace(pool, ranking=ranked)
+        return str(error)
 
 
 def count_models(number: int) -> str:
@@ -153,10 +129,11 @@ def name_columns(axes: Iterable[str]) -> list[str]:
 
 
 def list_measures(models: Sequence[Mapping[str, Any]], axes: Iterable[str]) -> list[str]:
-    """List the measures of a pool, with a leading minus for those that are good if large, such as margins."""
+    """List the measures of a pool, with a leading minus for those that are good if large, and training accuracy."""
     known = {"model", *axes, "seed", *STRATA, REFERENCE, "test_accuracy", TARGET}
     names = dict.fromkeys(name for model in models for name in model if name not in known)
-    return [f"-{name}" if _is_good(name) else name for name in names if "_stderr" not in name]
+    measures = [f"-{name}" if _is_good(name) else name for name in names]
+    return [*measures, REFERENCE] if len({model[REFERENCE] for model in models}) > 1 else measures
 
 
 def _is_good(name: str) -> bool:
@@ -187,7 +164,7 @@ def _describe_model(recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
     return {"model": title, **settings, **dict(zip(STRATA, strata, strict=True)), **outcome, **measured}
 
 
-def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:
+def find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> list[str]:
     """Find the axes that explain less than 1% of the gap's variance: models that differ only there are replicates."""
     frame, found = pd.DataFrame(models), []
     for axis in axes:
@@ -199,78 +176,8 @@ def _find_inert(models: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> lis
     return found
 
 
-def correlate_given(values: np.ndarray, targets: np.ndarray, given: np.ndarray) -> float | None:
-    """Return the partial correlation of two quantities given a third; None if a linear fit on it leaves no residual."""
-    scaled = [each / (np.abs(each).max() or 1.0) for each in (values, targets, given)]  # so that no square overflows
-    with np.errstate(invalid="ignore", divide="ignore"):  # of constants
-        (_, both, first), (_, _, second), _ = np.corrcoef(scaled)
-    rest = math.sqrt(max(0.0, 1 - first**2) * max(0.0, 1 - second**2))
-    return float(np.clip((both - first * second) / rest, -1.0, 1.0)) if rest > 1e-7 else None  # not of rounding errors
-
-
-def correlate_given_training(ranking: Ranking, name: str) -> float | None:
-    """Return Pearson's correlation of a measure with the gap given training accuracy, the mean over strata.
-
-    A stratum of n models has the weight n - 1, as in :func:`effdeg.pools.rank`. None if no stratum has a value. A
-    ranking without strata is one stratum.
-    """
-    values, weights = [], []
-    for inside in ranking.strata.values() or [ranking]:
-        known = inside.pool.measures
-        if name != REFERENCE and name in known and REFERENCE in known:
-            given = correlate_given(known[name], inside.pool.gaps, known[REFERENCE])
-            if given is not None:
-                values.append(given)
-                weights.append(len(inside.pool) - 1)
-    return float(np.average(values, weights=weights)) if values else None
-
-
-def make_row(ranking: Ranking, name: str, statistics: Iterable[Statistic | None]) -> tuple[str, ...]:
-    """Return the table row of a measure: statistics, and after the first the correlation given training accuracy."""
-    given = correlate_given_training(ranking, name)
-    label = "training accuracy (for reference)" if name == REFERENCE else name
-    first, *others = map(format_score, statistics)
-    return (label, first, NOTHING if given is None else f"{given:z.2f}", *others)
-
-
-def _list_scores(pool: ModelPool, results: Results) -> Table:
-    columns = ("measure", "Pearson", "given training", "Spearman", "Kendall", "Ψ")
-    title = f"{count_models(len(pool.models))}: {results.heading}"
-    if pool.ranking is None:
-        return Table(title, columns, (), (to_sentence(pool.unranked or ""),))
-    rows = tuple(
-        make_row(pool.ranking, name, (score.pearson, score.spearman, score.kendall, score.psi))
-        for name, score in pool.scores.items()
-    )
-    bold = frozenset((row, 0) for row, score in enumerate(pool.scores.values()) if score in pool.papers)
-    notes = (*_NOTES, *(f"{note}." for note in (pool.ranking.describe_intervals(), *pool.ranking.notes())))
-    return Table(title, columns, rows, notes, bold)
-
-
-def _list_tests(pool: ModelPool) -> Iterable[Table]:
-    """Compare the effective degree with the paper's other measures, and with the best of all others."""
-    if pool.ranking and len(pool.papers) > 1:
-        degree, *others = pool.papers
-        best = pool.find_highest(name for name in pool.measures if not name.startswith("effective_degree"))
-        names = dict.fromkeys(score.measure for score in (*others, best) if score)
-        note = "By Pearson's r, as in the paper, the test between two measures is lenient: 8% at a nominal 5%."
-        rows = compare_with(pool.ranking, degree.measure, names, "pearson")
-        yield Table(f"Advantage of {degree.measure}", ("over", "by Pearson's r", "one-sided p"), rows, (note,))
-
-
-def compare_with(
-    ranking: Ranking, measure: str, others: Iterable[str], statistic: Literal["pearson", "kendall"]
-) -> tuple[tuple[str, ...], ...]:
-    """Return a table row for each other measure: how far the measure is ahead of it, and the p-value."""
-    tests = {name: ranking.compare(measure, name, statistic) for name in others}
-    return tuple(
-        (
-            name,
-            format_score(Statistic(test.value, test.interval)),
-            NOTHING if test.p_value is None else f"{test.p_value:.2g}",
-        )
-        for name, test in tests.items()
-    )
+def _label(measure: str) -> str:
+    return "training accuracy (for reference)" if measure == REFERENCE else measure
 
 
 def _pearson(score: Score) -> float:
@@ -289,15 +196,10 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "adaptive sharpness": ["adaptive_sharpness@*"],
     DEGREE: ["effective_degree*_test@*", "effective_degree*@*", "effective_degree*_test"],
 }
-PANELS = ("sharpness", "adaptive sharpness", "parameter_norm", DEGREE)
-"""The panels of the paper's Figures 3 and 8."""
 FITS = 0.99
 """The least training accuracy of a model that fits its training images."""
 _STRATA = ("recipe",)  # columns; only models that agree in all of them are compared
-_STRATA_NOTES = (
-    "Models are compared within strata only; the first columns combine the strata.",
-    "Given training: Pearson's correlation given training accuracy.",
-)
+_STRATA_NOTE = "Models are compared within strata only; the first columns combine the strata."
 _NAMES = "Names with _test are of test images without labels (@: principal components), all others of training images."
 
 
@@ -319,12 +221,6 @@ def rank_within(
 
 def _match(names: Sequence[str], pattern: str) -> list[str]:
     return [name for name in names if fnmatchcase(name, pattern)]
-
-
-def plot_panels(ranking: Ranking, stratum: str, theme: str) -> Figure:
-    """Plot the gap against the paper's four measures in one stratum, each in its best variant."""
-    known = [name for name in PANELS if name in ranking.best or name in ranking.scores]
-    return ranking.plot_strata(known, theme=theme)[stratum]
 
 
 @dataclass(frozen=True)
@@ -358,10 +254,13 @@ class RandomPool(PoolStudy):
             return [Table(title, ("measure", "Pearson"), (), (to_sentence(ranking),))]
         fitted = len([model for model in read_models(results) if model[REFERENCE] >= self.fit])
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
-        found = list_tables(ranking, f"{title}: {results.heading}", _NAMES)
-        found.append(self._make_comparison(results, ranking))
+        found = [
+            _list_stratified(ranking, f"{title}: {results.heading}"),
+            *_list_best(ranking),
+            self._make_comparison(results, ranking),
+        ]
         every = _rank(results, _STRATA, 0.0) if fitted < count else ""
-        return found if isinstance(every, str) else [*found, _list_stratified(every, f"All {count} models", _NAMES)]
+        return found if isinstance(every, str) else [*found, _list_stratified(every, f"All {count} models")]
 
     def _make_comparison(self, results: Results, ranking: Ranking) -> Table:
         """Tabulate Kendall's τ by which models are compared with each other."""
@@ -380,20 +279,6 @@ class RandomPool(PoolStudy):
         columns = [f"{title}: {count_models(len(each.pool))}" for title, each in rankings.items()]
         return Table("Kendall's τ with the gap, by which models are compared", ("measure", *columns), tuple(rows))
 
-    def figures(self, results: Results) -> list[StudyFigure]:
-        ranking = _rank(results, _STRATA, self.fit)
-        if isinstance(ranking, str):
-            return []
-        caption = (
-            "The generalization gap against sharpness, adaptive sharpness, the parameter norm and the effective degree "
-            "of test images, each by its best variant: {}."
-        )
-        names = {stratum: stratum.replace(" ", "-") for stratum in ranking.strata}
-        return [
-            StudyFigure(f"panels-{name}", caption.format(stratum), partial(plot_panels, ranking, stratum))
-            for stratum, name in names.items()
-        ]
-
 
 @lru_cache(maxsize=8)  # the resamples take a while
 def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | str:
@@ -402,29 +287,21 @@ def _rank(results: Results, strata: tuple[str, ...], fit: float) -> Ranking | st
     if not models:
         return f"no model has a training accuracy of {fit:.0%} or more"
     axes = name_columns(results.recipe.axes)
-    measures = list_measures(models, axes)
-    if len({model[REFERENCE] for model in models}) > 1:
-        measures.append(REFERENCE)
     try:
-        return rank_within(models, measures, strata, axes if len(results.seeds) > 1 else ())
+        return rank_within(models, list_measures(models, axes), strata, axes if len(results.seeds) > 1 else ())
     except ValueError as error:
         return str(error)
 
 
-def list_tables(ranking: Ranking, title: str, note: str) -> list[Table]:
-    """Return the correlations, the best variants, and tests of the effective degree; the note explains the names."""
-    return [_list_stratified(ranking, title, note), *_list_best(ranking), *_list_advantages(ranking)]
-
-
-def _list_stratified(ranking: Ranking, title: str, note: str) -> Table:
-    columns = ("measure", "Pearson", "given training", "Kendall", *(f"Kendall {name}" for name in ranking.strata))
+def _list_stratified(ranking: Ranking, title: str) -> Table:
+    columns = ("measure", "Pearson", "Kendall", *(f"Kendall {name}" for name in ranking.strata))
     rows = []
     for name, score in ranking.scores.items():
         inside = [each.scores[name].kendall for each in ranking.strata.values()]
-        rows.append(make_row(ranking, name, (score.pearson, score.kendall, *inside)))
+        rows.append((_label(name), *map(format_score, (score.pearson, score.kendall, *inside))))
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
     further = (to_sentence(ranking.describe_intervals()), *(f"Note: {each}." for each in ranking.notes()))
-    return Table(title, columns, tuple(rows), (*_STRATA_NOTES, note, f"Models: {sizes}.", *further))
+    return Table(title, columns, tuple(rows), (_STRATA_NOTE, _NAMES, f"Models: {sizes}.", *further))
 
 
 def _list_best(ranking: Ranking) -> list[Table]:
@@ -450,17 +327,3 @@ def _list_best(ranking: Ranking) -> list[Table]:
 def _is_alone(name: str) -> bool:
     """Return whether a measure without variants is listed along with the best of those that have some."""
     return name in ("parameter_norm", "distance") or name.endswith("_test")
-
-
-def _list_advantages(ranking: Ranking) -> list[Table]:
-    """Compare the best effective degree with the best of every other family, and with measures without labels."""
-    if DEGREE not in ranking.best:
-        return []
-    degree = ranking.best[DEGREE]["kendall"].variant
-    families = [found["kendall"].variant for family, found in ranking.best.items() if family != DEGREE]
-    names = [*families, *filter(_is_alone, ranking.scores)]
-    names = [name for name in names if "effective_degree" not in name and ranking.scores[name].kendall]
-    rows = compare_with(ranking, degree, names, "kendall")
-    note = "Variants are the best ones, and tests are not corrected for that, nor for their number."
-    columns = ("over", "by Kendall's τ", "one-sided p")
-    return [Table(f"Advantage of {degree} within strata", columns, rows, (note,))] if rows else []
