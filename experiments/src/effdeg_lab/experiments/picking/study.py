@@ -9,26 +9,25 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import combinations
 from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import rankdata
 
 from effdeg.pools import estimate_errors, find_variance
 from effdeg.proxies import larger_is_better
-from effdeg_lab.core.recipe import Method, Recipe, Study, StudyFigure, all_recipes
+from effdeg_lab.core.recipe import Method, Recipe, Study, all_recipes
 from effdeg_lab.core.results import Results, collect
 from effdeg_lab.core.runs import Run
 from effdeg_lab.core.search import Draws
 from effdeg_lab.engine import Training, check_training, train
-from effdeg_lab.engine.observation import COPIES, DEGREES, decode
+from effdeg_lab.engine.observation import COPIES, decode
 from effdeg_lab.experiments.glue import RDROP_WEIGHT, FineTuning, check_texts
 from effdeg_lab.experiments.glue import train as train_text
 from effdeg_lab.experiments.picking.foreign import Foreign, check_foreign, run_foreign
-from effdeg_lab.show.figures import Figure, name_rows, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
 
@@ -49,11 +48,9 @@ _DATA = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny-ImageNet", "pacs": "PACS"
 _DATA |= {"rte": "RTE", "webnlg": "WebNLG", "foreign": "ImageNet"}
 _SETS = {"test": "", "val5": " on ImageNet", "art_painting": " paintings", "cartoon": " cartoons"}
 _SETS |= {"sketch": " sketches", "unseen": " unseen categories"}
-_WITHIN = {"": "", "architecture": "one architecture", "network": "one network", "recipe": "one recipe"}
-_SHOWN = ("inconsistency", "disagreement", "confidence", *(f"{count} labels" for count in LABELS), "50 labels + pick")
 _NOTES = (
     f"Picking one of {_CHOICE} random networks, or of all but one where there are no more. Gain: 0 is a random one of "
-    "them, 100 the best. Regret: the accuracy that the best has more, in points. Kendall's τ is with the error.",
+    "them, 100 the best.",
     f"Intervals (95%) are by the bootstrap over configurations. A network fits with {FITS:.0%} on its training images.",
 )
 
@@ -69,7 +66,7 @@ class Pool:
     correct: Array  # whether predictions are
     measures: Mapping[str, Array]  # lower is better
     fits: Array  # whether networks fit their training examples
-    columns: Mapping[str, Array]  # the configuration, architecture, network and recipe of each network
+    columns: Mapping[str, Array]  # the configuration, architecture and network of each
 
     def __len__(self) -> int:
         return len(self.accuracy)
@@ -111,11 +108,9 @@ class Pool:
         own["pick, whole pool"] = (_divide(self.inconsistency, self.chances[0]) + _divide(disagreement, by_chance)) / 2
         return own | dict(self.measures)
 
-    def split(self, within: str) -> list[Array]:
-        """Return the networks that can be picked from together: all, or those with the same value in a column."""
-        if not within:
-            return [np.arange(len(self))]
-        values = self.columns[within]
+    def split(self) -> list[Array]:
+        """Return the members of each network, which differ in training alone."""
+        values = self.columns["network"]
         return [np.flatnonzero(values == each) for each in np.unique(values)]
 
 
@@ -125,9 +120,7 @@ class Gain:
 
     accuracy: float
     share: float
-    share_interval: tuple[float, float] | None
-    regret: float
-    regret_interval: tuple[float, float] | None
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -135,15 +128,9 @@ class Gains:
     """What rules gain in a pool, and the accuracies of chance and of the best."""
 
     pool: Pool
-    within: str
     chance: float
     best: float
     rules: Mapping[str, Gain]
-
-    @property
-    def title(self) -> str:
-        """The pool, and which of its networks are compared."""
-        return f"{self.pool.name}, {_WITHIN[self.within]}" if self.within else self.pool.name
 
 
 @lru_cache(maxsize=8)
@@ -195,12 +182,11 @@ def _read_pool(title: str, name: str, runs: Sequence[Run], complete: Callable[..
 
 
 def _describe(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a network is compared by: its configuration, architecture, network, and kind of training."""
+    """Return what a network is compared by."""
     network = str(settings.get("model", ""))
     kind = network.split("-")[0] if network.startswith((*_KINDS,)) else network
-    recipe = [kind, *(str(settings.get(key, "")) for key in ("augment", "regularizer", "smoothing"))]
     configuration = json.dumps({key: value for key, value in settings.items() if key != "seed"}, sort_keys=True)
-    return {"configuration": configuration, "architecture": kind, "network": network, "recipe": " ".join(recipe)}
+    return {"configuration": configuration, "architecture": kind, "network": network}
 
 
 def orient(measure: str, values: Iterable[float | None]) -> Array:
@@ -294,10 +280,11 @@ def _standardize(values: Array) -> Array:
     return np.asarray((values - values.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0))
 
 
-def measure_gains(pool: Pool, within: str = "") -> Gains | None:
-    """Return what every rule gains among the networks of a pool; None if there are too few to pick from."""
+def measure_gains(pool: Pool, *, one_network: bool = False) -> Gains | None:
+    """Return what every rule gains in a pool, or among members of one network; None if there are too few."""
     size = max(2, min(_CHOICE, len(pool) - 1))
-    groups = [group for group in pool.split(within) if len(group) >= max(size, _FEWEST if within else 2)]
+    groups = pool.split() if one_network else [np.arange(len(pool))]
+    groups = [group for group in groups if len(group) >= max(size, _FEWEST if one_network else 2)]
     if not groups:
         return None
     subsets, accuracy = draw_subsets(groups, size), pool.accuracy
@@ -313,7 +300,6 @@ def measure_gains(pool: Pool, within: str = "") -> Gains | None:
     chance, best = inside.mean(1), inside.max(1)
     weights = _resample(pool, subsets)
     possible, missed = weights @ (best - chance), weights @ (best[:, None] - chosen)
-    sums = weights.sum(1)
     exact_chance = sum(len(group) / total * float(accuracy[group].mean()) for group in groups)
     exact_best = expect(-accuracy)
     rules = {}
@@ -325,10 +311,8 @@ def measure_gains(pool: Pool, within: str = "") -> Gains | None:
             exact_best - regret,
             100 * (1 - regret / whole) if whole > 0 else 0.0,
             _find_interval(100 * (1 - missed[:, place] / np.where(possible > 0, possible, np.nan))),
-            100 * regret,
-            _find_interval(100 * missed[:, place] / np.where(sums > 0, sums, np.nan)),
         )
-    return Gains(pool, within, exact_chance, exact_best, rules)
+    return Gains(pool, exact_chance, exact_best, rules)
 
 
 def _pick(scores: Array, accuracy: Array) -> Array:
@@ -354,72 +338,36 @@ def _find_interval(values: Array) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-@lru_cache(maxsize=16)  # verdict, tables and figures need the same ones
-def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool) -> list[Gains]:
+@lru_cache(maxsize=16)  # verdict and tables need the same ones
+def list_all_gains(pools: tuple[Pool, ...], *, fitted: bool = True, one_network: bool = False) -> list[Gains]:
     found, seen = [], set[tuple[str, bytes]]()
     for pool in pools:
         part = pool.take(pool.fits) if fitted else pool
         content = pool.name.split(",")[0], part.predicted.tobytes()
-        if content in seen:  # only networks of one kind fit
+        # Only networks of one kind may fit; and a single network would be the whole pool again.
+        if content in seen or len(part) < 2 or (one_network and len(part.split()) < 2):
             continue
         seen.add(content)
-        # A single group would be the whole pool again.
-        groups = [name for name in _WITHIN if name and len(np.unique(part.columns[name])) > 1] if fitted else []
-        found += [measure_gains(part, within) for within in ("", *groups) if len(part) > 1]
+        found.append(measure_gains(part, one_network=one_network))
     return [each for each in found if each is not None]
-
-
-def make_tables(pools: tuple[Pool, ...]) -> list[Table]:
-    """Return the table of all pools, then gains and correlations by every rule, and degrees within one network."""
-    fitted, every = list_all_gains(pools, fitted=True), list_all_gains(pools, fitted=False)
-    known = {each.pool.name: len(each.pool) for each in fitted}
-    every = [each for each in every if len(each.pool) > known.get(each.pool.name, 0)]
-    tables = [_make_summary(fitted, every)]
-    for title, gains in (("networks that fit", fitted), ("all networks", every)):
-        plain = [each for each in gains if not each.within]
-        if plain:
-            tables.append(_list_rules(f"Gain by every rule, {title}", plain))
-    tables.append(_list_taus(fitted or every))
-    return [*tables, *_list_degrees(fitted or every)]
-
-
-def _make_summary(fitted: Sequence[Gains], every: Sequence[Gains]) -> Table:
-    rows = []
-    for kind, gains in (("", fitted), ("all: ", every)):
-        for each in gains:
-            pick = each.rules[PICK]
-            others = [each.rules.get(name) for name in _SHOWN]
-            rows.append((
-                f"{kind}{each.title}",
-                str(len(each.pool)),
-                *(f"{100 * value:.1f}" for value in (each.chance, pick.accuracy, each.best)),
-                _format_gain(pick),
-                _format(pick.regret, pick.regret_interval, 2),
-                *(NOTHING if other is None else f"{other.share:.0f}" for other in others),
-            ))
-    columns = ("pool", "networks", "chance", PICK, "best", "gain", "regret", *(f"gain: {name}" for name in _SHOWN))
-    notes = (*_NOTES, "Pools with “all:” also have networks that do not fit.")
-    return Table("Picking one of five networks", columns, tuple(rows), notes)
 
 
 def make_overview(pools: tuple[Pool, ...]) -> Table:
     """Tabulate accuracies by chance, of the pick and of the best, and the gains of the pick and of some rivals."""
-    gains = {(each.pool.name, each.within): each for each in list_all_gains(pools, fitted=True)}
+    alike = {each.pool.name: each for each in list_all_gains(pools, one_network=True)}
     rivals = ("confidence", "effective_degree_normalized@10", "50 labels", "200 labels")
     rows = []
-    for (name, within), each in gains.items():
-        if within:
-            continue
-        alike = gains.get((name, "network"))
+    for each in list_all_gains(pools):
+        name, same = each.pool.name, alike.get(each.pool.name)
         rows.append((
             f"{name} ({len(each.pool)})",
             *(f"{100 * value:.1f}" for value in (each.chance, each.rules[PICK].accuracy, each.best)),
             _format_gain(each.rules[PICK]),
-            _format_gain(alike.rules[PICK]) if alike else NOTHING,
+            _format_gain(same.rules[PICK]) if same else NOTHING,
             *(f"{each.rules[rival].share:.0f}" if rival in each.rules else NOTHING for rival in rivals),
         ))
     columns = ("networks", "random", PICK, "best", "gain", "gain within one network", "by confidence", "by ED")
-    return Table("Picking one of five networks", (*columns, "by 50 labels", "by 200 labels"), tuple(rows))
+    return Table("Picking one of five networks", (*columns, "by 50 labels", "by 200 labels"), tuple(rows), _NOTES)
 
 
 def _list_rules(title: str, gains: Sequence[Gains]) -> Table:
@@ -434,78 +382,13 @@ def _list_rules(title: str, gains: Sequence[Gains]) -> Table:
         (name, *(_format_gain(gain) if gain else NOTHING for gain in found[name]))
         for name in sorted(found, key=get_mean, reverse=True)
     ]
-    columns = tuple(f"{each.title} ({len(each.pool)})" for each in gains)
+    columns = tuple(f"{each.pool.name} ({len(each.pool)})" for each in gains)
     return Table(title, ("rule", *columns), tuple(rows))
 
 
-def _list_taus(gains: Sequence[Gains]) -> Table:
-    plain = [each for each in gains if not each.within]
-    names = dict.fromkeys(name for each in plain for name in each.pool.scores)
-    rows = tuple((name, *(_format_tau(each.pool, name, "") for each in plain)) for name in names)
-    return Table("Kendall's τ with the error", ("measure", *(each.title for each in plain)), rows)
-
-
-def _list_degrees(gains: Sequence[Gains]) -> list[Table]:
-    """Tabulate the effective degree of vision transformers by the highest degree, among all and within one network."""
-    pools = [each.pool for each in gains if not each.within and {*each.pool.columns["architecture"]} == {"vit"}]
-    names = [
-        f"{kind}{copies}@{degree}"
-        for kind in ("effective_degree_normalized", "effective_degree")
-        for copies in ("", COPIES)
-        for degree in DEGREES
-    ]
-    columns = [f"{pool.name}{among}" for pool in pools for among in ("", ", one network")]
-    rows = tuple(
-        (name, *(_format_tau(pool, name, within) for pool in pools for within in ("", "network")))
-        for name in names
-        if any(name in pool.measures for pool in pools)
-    )
-    title = "Kendall's τ of degrees with the error, of vision transformers"
-    return [Table(title, ("measure", *columns), rows)] if rows else []
-
-
-def measure_tau(pool: Pool, name: str, within: str = "") -> float:
-    """Return Kendall's τ of a measure with the error, the mean over groups weighted by pairs; nan if there is none."""
-    scores, found = pool.scores.get(name, np.full(len(pool), np.inf)), []
-    for group in pool.split(within):
-        kept = group[np.isfinite(scores[group])]
-        tau = kendalltau(scores[kept], -pool.accuracy[kept]).statistic if len(kept) > 2 else np.nan
-        if np.isfinite(tau):
-            found.append((float(tau), comb(len(kept), 2)))
-    return sum(tau * pairs for tau, pairs in found) / sum(pairs for _, pairs in found) if found else float("nan")
-
-
-def _format_tau(pool: Pool, name: str, within: str) -> str:
-    tau = measure_tau(pool, name, within)
-    return NOTHING if np.isnan(tau) else f"{tau:z.2f}"
-
-
 def _format_gain(gain: Gain) -> str:
-    return _format(gain.share, gain.share_interval, 0)
-
-
-def _format(value: float, interval: tuple[float, float] | None, digits: int) -> str:
-    spread = "" if interval is None else f" ({interval[0]:z.{digits}f}…{interval[1]:z.{digits}f})"
-    return f"{value:z.{digits}f}{spread}"
-
-
-def plot_pools(pools: tuple[Pool, ...], theme: str) -> Figure:
-    """Draw the accuracies by chance, of the pick and of the best as bars, for every pool of networks that fit."""
-    gains = [each for each in list_all_gains(pools, fitted=True) if not each.within]
-    with open_figure(theme, (7.0, 1.0 + 0.42 * len(gains))) as (look, figure):
-        axes = figure.add_subplot()
-        for row, each in enumerate(gains):
-            accuracies = (each.chance, each.rules[PICK].accuracy, each.best)
-            for place, accuracy in enumerate(accuracies):
-                label = "" if row else ("a random one", "the pick", "the best")[place]
-                color = (look.faint, look.simple, look.ink)[place]
-                axes.barh(row + 0.26 * (place - 1), 100 * accuracy, 0.24, color=color, label=label)
-            text = f"gain {each.rules[PICK].share:.0f}".replace("-", "−")
-            axes.annotate(text, (100 * each.best, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
-        name_rows(axes, look, [f"{each.title} ({len(each.pool)})" for each in gains])
-        axes.set(xlim=(0, 108), xlabel="accuracy of one of five networks (%)")
-        figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize=8)
-    return figure
+    spread = "" if gain.interval is None else f" ({gain.interval[0]:z.0f}…{gain.interval[1]:z.0f})"
+    return f"{gain.share:z.0f}{spread}"
 
 
 @dataclass(frozen=True)
@@ -518,22 +401,21 @@ class Picking(Study):
     needs_all: ClassVar[bool] = False
 
     def claim(self, results: Results) -> Verdict:
-        gains = [each for each in list_all_gains(read_pools(results), fitted=True) if not each.within]
-        quantity = "gain of the pick, {}"
-        picks = [(each, each.rules[PICK]) for each in gains]
         return judge_all(
-            judge(quantity.format(each.title), pick.share, pick.share_interval, above=AIM) for each, pick in picks
+            judge(f"gain of the pick, {each.pool.name}", each.rules[PICK].share, each.rules[PICK].interval, above=AIM)
+            for each in list_all_gains(read_pools(results))
         )
 
     def tables(self, results: Results) -> list[Table]:
-        return make_tables(read_pools(results))
-
-    def figures(self, results: Results) -> list[StudyFigure]:
+        """Return the overview, and the gains by every rule, also among networks that do not all fit."""
         pools = read_pools(results)
-        if not list_all_gains(pools, fitted=True):
-            return []
-        caption = "The accuracy of a random one of five networks, of the pick, and of the best."
-        return [StudyFigure("picks", caption, partial(plot_pools, pools))]
+        fitted = list_all_gains(pools)
+        known = {each.pool.name: len(each.pool) for each in fitted}
+        every = list_all_gains(pools, fitted=False)
+        every = [each for each in every if len(each.pool) > known.get(each.pool.name, 0)]
+        parts = {"networks that fit": fitted, "all networks": every}
+        rules = [_list_rules(f"Gain by every rule, {title}", gains) for title, gains in parts.items() if gains]
+        return [make_overview(pools), *rules]
 
     def headline(self, run: Run) -> str:
         return f"{100 * run.value('test_accuracy'):.2f}%"
