@@ -77,9 +77,9 @@ def list_findings() -> list[Finding]:
             *("ViT-Tiny, class token, 300 epochs", "cifar10-methods", "cifar10-methods@epochs=300", 1, "against"),
             "Mixup",
         ),
-        compare("ResNet-9, equal time", "relatives", "cifar10-relatives", 2, plain, "Mixup", "CutMix"),
+        compare("ResNet-9, equal time", "relatives", "cifar10-relatives", 1, plain, "Mixup", "CutMix"),
         *(
-            compare(title, "few-labels", "cifar10-few-labels", 2 + 3 * place, plain, *few, ed="ED, labels only")
+            compare(title, "few-labels", "cifar10-few-labels", 1 + 3 * place, plain, *few, ed="ED, labels only")
             for place, title in enumerate(LABELS.values())
         ),
         compare("100 digits", "digits", "digits-methods", 1, "against", "Mixup"),

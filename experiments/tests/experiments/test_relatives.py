@@ -46,22 +46,14 @@ def make_runs(accuracies, losses, batches=(10, 20)):
 ACCURACIES = {"plain": 0.8, "mixup": 0.9, "ed": 0.85, "ed-half": 0.7}
 
 
-def test_the_map_compares_the_best_of_both_sides_at_every_point():
-    runs = make_runs(ACCURACIES, {"plain": 0.5, "mixup": 0.4, "ed": 0.6, "ed-half": 0.3})
-    found, *others = RECIPE.study.tables(collect(RECIPE, runs)[0])
-    accuracy, nll, *_ = [row for row in found.rows if row[0].endswith("batch 10")]
-    assert accuracy == ("accuracy, %, batch 10", "Mixup", "90.10 ± 0.10", "ED", "85.10 ± 0.10", "-5")  # seeds agree
-    assert nll[:5] == ("NLL, batch 10", "Mixup", "0.401 ± 0.001", "ED by half", "0.299 ± 0.001")
-    # Losses differ by 0.1, 0.102 and 0.104: a mean of 0.102 and a standard error of 0.002/√3, times t = 4.303.
-    assert nll[5] == "+0.102 (+0.097 to +0.107)"
-    bold = {found.rows[row][0] for row, _ in found.bold}
-    assert bold == {"NLL, batch 10", "NLL, batch 20"}
-    assert f"there are {len(found.rows)} comparisons" in found.notes[0]
-    assert [table.title for table in others if table.title.startswith("Accuracy")] == [
+def test_there_are_tables_for_every_point():
+    runs = make_runs(ACCURACIES, dict.fromkeys(ACCURACIES, 0.5))
+    tables = RECIPE.study.tables(collect(RECIPE, runs)[0])
+    assert [table.title for table in tables if table.title.startswith("Accuracy")] == [
         f"Accuracy: batch {batch}, seeds 0, 1, 2, Thinking Machine" for batch in (10, 20)
     ]
-    (column,) = [place for place, head in enumerate(others[0].columns) if head == "epochs"]
-    assert [row[column] for row in others[0].rows] == ["20", "20", "11", "15"]
+    (column,) = [place for place, head in enumerate(tables[0].columns) if head == "epochs"]
+    assert [row[column] for row in tables[0].rows] == ["20", "20", "11", "15"]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +74,7 @@ def test_the_claim_is_a_lead_somewhere(losses, word):
         assert verdict.interval[0] == pytest.approx(0.102 - t.ppf(1 - 0.025 / 8, 2) * 0.002 / 3**0.5)
 
 
-def test_without_both_sides_there_is_no_map():
+def test_without_both_sides_nothing_is_decided():
     runs = make_runs({"plain": 0.8, "mixup": 0.9}, {"plain": 0.5, "mixup": 0.4})
     results = collect(RECIPE, runs)[0]
     assert RECIPE.study.claim(results).word == "not decided"
-    assert not any(table.title == "Where ED is ahead" for table in RECIPE.study.tables(results))

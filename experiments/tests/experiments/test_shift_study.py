@@ -103,21 +103,6 @@ def test_the_papers_rows_are_shown_next_to_ours():
     assert "not all here" in table.notes[-1]
 
 
-def test_the_figure_shows_every_curve():
-    runs = make_runs(AHEAD | {"random-head": (0.94, 0.52)})
-    for run in runs[6:]:
-        run.summary["interpolated"][0]["test_accuracy"] = 0.1  # a random head starts from chance
-    (figure,) = RECIPE.study.figures(collect(RECIPE, runs)[0])
-    assert "art, sketch" in figure.caption
-    assert "Curves from another start are cut off" in figure.caption
-    (axes,) = figure.draw("dark").axes
-    lines = [line.get_xydata() for line in axes.lines]
-    for end in AHEAD.values():
-        assert any(len(each) == 11 and np.allclose(each[-1], 100 * np.array(end)) for each in lines)
-    assert 85 < axes.get_xlim()[0] < 90
-    assert {text.get_text() for text in axes.texts} == {"Plain (LP-FT)", "ED", "Plain, random head"}
-
-
 @pytest.fixture
 def sweep(tmp_path, monkeypatch):
     """Three models that tuned a rate, on images with shifts."""

@@ -158,7 +158,6 @@ EXACT_AT = (*range(41), *(round(40 * 2 ** (step / 4)) for step in range(1, 17)))
 TOLERANCE = 0.02  # the relative standard error that the tables of costs aim for
 UNBIASED = 0.01  # a bias that is negligible next to this standard error
 WRONG = 0.05  # an error that a measurement should warn of
-BUDGETS = (1_000, 10_000, 100_000)  # forward passes to divide into paths and nodes
 
 _DRAWN_PATHS = 200  # paths whose nodes are drawn repeatedly: enough for a standard deviation to a few percent
 _KEYS = ["sampling", "nodes", "degree"]
@@ -298,13 +297,6 @@ def find_fewest_nodes(outcomes: pd.DataFrame) -> "pd.Series[int]":
     return down.loc[unbiased, "nodes"].groupby(level=[0, 1]).min()
 
 
-def compute_errors(outcomes: pd.DataFrame, passes: int) -> "pd.Series[float]":
-    """Return the root mean square errors with a number of forward passes; nan for fewer than two paths."""
-    bias = outcomes[["bias", "whole_bias"]].abs().max(axis=1)
-    deviation = (1 + outcomes["whole_bias"]) * outcomes["spread"] * np.sqrt(outcomes["nodes"] / passes)
-    return np.hypot(bias, deviation).where(2 * outcomes["nodes"] <= passes)
-
-
 class EstimatorStudy(Study):
     """The estimator against exact values. It claims that the defaults of effdeg.measure have a bias of at most 1%."""
 
@@ -321,8 +313,7 @@ class EstimatorStudy(Study):
 
     def tables(self, results: Results) -> list[Table]:
         averaged = {each.method.title: average(each.runs) for each in results.done}
-        splits, warned = _make_splits(averaged), _make_warnings(results)
-        return [_make_costs(averaged, results.heading), _make_nodes(averaged), splits, warned]
+        return [_make_costs(averaged, results.heading), _make_nodes(averaged), _make_warnings(results)]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         caption = "The exact value up to degree K as a share of that up to 40; dots: estimates on 200 cosine nodes."
@@ -365,19 +356,6 @@ def _make_nodes(averaged: dict[str, pd.DataFrame]) -> Table:
     notes = (f"Nodes from which on the bias relative to the exact value at this degree is at most {UNBIASED:.0%}.",)
     columns = ("", "sampling", *(f"degree {degree}" for degree in DEGREES))
     return Table("Nodes that a degree needs", columns, tuple(rows), notes)
-
-
-def _make_splits(averaged: dict[str, pd.DataFrame]) -> Table:
-    rows = []
-    for title, outcomes in averaged.items():
-        for passes in BUDGETS:
-            found = outcomes.assign(error=compute_errors(outcomes, passes))
-            best, default = found.iloc[found["error"].argmin()], find_default(found)
-            used = [(f"{passes // one['nodes']:,}", f"{100 * one['error']:.2g}") for one in (best, default)]
-            rows.append((title, f"{passes:,}", *(str(best[key]) for key in _KEYS), *used[0], *used[1]))
-    notes = ("Error: the root of bias² + variance, as a share of the whole value; the best of all settings tried.",)
-    columns = ("", "forward passes", "sampling", "nodes", "degree", "paths", "error, %", "default: paths", "error, %")
-    return Table("The best use of a number of forward passes", columns, tuple(rows), notes)
 
 
 def _make_warnings(results: Results) -> Table:

@@ -9,12 +9,11 @@ import hashlib
 import math
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -22,8 +21,8 @@ from torch.nn.functional import one_hot
 from effdeg import Penalty
 from effdeg.baselines import R3F, RDrop, mixup
 from effdeg.baselines import Method as Regularizer
-from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure
-from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.core.recipe import Method, Recipe, Reported, Study
+from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.runs import CannotStackError, Job, Run, StoppedError
 from effdeg_lab.core.settings import check_pairs, setting, unnamed
 from effdeg_lab.data.sentences import load_task
@@ -36,9 +35,8 @@ from effdeg_lab.engine.stacked import Member, train_stack
 from effdeg_lab.engine.step import Task, evaluating
 from effdeg_lab.models.text import TextClassifier, check_folder, load_classifier, load_tokenizer, tokenize
 from effdeg_lab.show.columns import ROUGH, MethodTable, count_seeds, format_price, is_rough, measure_price, tested_on
-from effdeg_lab.show.figures import Axes, Figure, name_rows, open_figure, styles_of
 from effdeg_lab.show.methods import judge_difference
-from effdeg_lab.show.tables import NOTHING, Table, bold_largest
+from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge_all
 
 _CHUNK = 512
@@ -350,24 +348,19 @@ class TextPenalty(nn.Module):
 
 
 def _evaluate(model: nn.Module, texts: Texts, settings: FineTuning, *, last: bool) -> dict[str, Any]:
-    """Score the dev examples: all of them, and the two halves, one to choose by and one to report.
-
-    Training examples are scored only at the end: that takes longer, and says little before.
-    """
+    """Score the dev examples; training examples only at the end: that takes longer, and says little before."""
     with evaluating(model, settings.precision):
         dev = torch.cat([model(part).float() for part in torch.split(texts.dev_tokens, _CHUNK)])
         shown = torch.split(texts.tokens[:1000], _CHUNK) if last else ()
         train = [model(part).float() for part in shown]
     predicted, truth = dev.argmax(1).cpu(), texts.dev_labels.cpu()
-    found: dict[str, Any] = {f"dev_{name}": measure(predicted, truth) for name, measure in METRICS.items()}
-    found["dev_loss"] = float(nn.functional.cross_entropy(dev, texts.dev_labels))
+    found: dict[str, Any] = {"dev_loss": float(nn.functional.cross_entropy(dev, texts.dev_labels))}
     if last:
         logits, labels = torch.cat(train), texts.labels[:1000]
         found["train_loss"] = float(nn.functional.cross_entropy(logits, labels))
         found["train_accuracy"] = float((logits.argmax(1) == labels).float().mean())
     measure = METRICS[texts.metric]
-    halves = {"": slice(None), "_to_choose": slice(0, None, 2), "_to_report": slice(1, None, 2)}
-    found |= {f"score{name}": measure(predicted[half], truth[half]) for name, half in halves.items()}
+    found["score"] = measure(predicted, truth)
     # The score of always answering with the most frequent class; a run that is not above it has failed.
     found["dev_majority"] = measure(torch.full_like(truth, int(truth.bincount().argmax())), truth)
     return found
@@ -377,19 +370,12 @@ def _accuracy(predicted: Tensor, truth: Tensor) -> float:
     return float((predicted == truth).double().mean())
 
 
-def _f1(predicted: Tensor, truth: Tensor) -> float:
-    both = int(((predicted == 1) & (truth == 1)).sum())
-    return 2 * both / max(1, int((predicted == 1).sum() + (truth == 1).sum()))
-
-
 def _matthews(predicted: Tensor, truth: Tensor) -> float:
     """Return the correlation of two classes; 0 where one of them is never predicted."""
-    one, other = predicted.double() - predicted.double().mean(), truth.double() - truth.double().mean()
-    norm = float(one.norm() * other.norm())
-    return float(one @ other) / norm if norm > 0 else 0.0
+    return float(torch.corrcoef(torch.stack([predicted, truth]).double())[0, 1].nan_to_num())
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {"accuracy": _accuracy, "matthews": _matthews}
 """What predictions are judged by."""
 
 
@@ -412,17 +398,7 @@ class FineTuned(Study):
         return judge_all(judge_difference(results, first, other, above=0.0) for _, other in others)
 
     def tables(self, results: Results) -> list[Table]:
-        return [self._list_scores(results), self._list_halves(results)]
-
-    def figures(self, results: Results) -> list[StudyFigure]:
-        first = results.methods[0].method.title
-        caption = (
-            f"{self._name(results)}: {self.metric} on {_name_examples(results)}. Left: small dots are seeds, sorted "
-            "within each row; large dots are means with 95% intervals."
-        )
-        caption += " Dotted: the most frequent class." if any(map(_count_failed, results.done)) else ""
-        caption += f" Right: difference from {first}, paired by seed; filled where the 95% interval excludes zero."
-        return [StudyFigure("seeds", caption, lambda theme: self._plot(results, theme))]
+        return [self._list_scores(results)]
 
     def headline(self, run: Run) -> str:
         return f"{self.metric} {100 * run.value('score'):.2f}%"
@@ -435,21 +411,17 @@ class FineTuned(Study):
         methods = [each for each in results.methods if each.state != "not run"]
         table, papers = MethodTable(results, methods), [each.method.paper for each in methods]
         table.add("paper, %", (f"{paper.mean:.2f}" if paper else NOTHING for paper in papers))
-        table.add_means("here, %", "score", states=True)
-        best = (f"{100 * each.values('score').max():.2f}" if each.runs else NOTHING for each in methods)
-        table.add("best, %", best)
+        table.add_means("here, %", "score", states=True, bold=True)
         failed = (f"{_count_failed(each)} of {len(each.runs)}" if each.runs else NOTHING for each in methods)
         table.add("failed", failed)
         table.add_differences(f"against {table.first}", "score")
-        table.bold |= bold_largest(papers, 1) | bold_largest(_list_complete(methods, "score"), 2)
         # The recipe's number of seeds is only for its own settings.
         planned = "" if results.changes else f"of the recipe's {len(results.recipe.seeds)} "
         notes = [
             f"After the last epoch, on {_name_examples(results)}; {count_seeds(results)} {planned}seeds. ±: standard "
             "deviation over seeds. Failed: not above what the most frequent class scores.",
-            f"Differences have 95% intervals, paired by seed; * excludes zero{_describe_exceptions(results)}.",
+            "Differences have 95% intervals, paired by seed; * excludes zero.",
             *_describe_paper(methods),
-            *_describe_best(_add_epochs(results).done, _name_examples(results)),
         ]
         if any(each.time() is not None for each in methods):
             table.add("step, ms", (_format_step(results, each) for each in methods))
@@ -459,44 +431,6 @@ class FineTuned(Study):
         absent = [each.method.title for each in results.methods if each not in methods]
         notes += [f"Not run: {'; '.join(absent)}."] if absent else []
         return table.make(f"{self._name(results)}: {self.metric}, {results.heading}", notes)
-
-    def _list_halves(self, results: Results) -> Table:
-        results = _add_epochs(results)
-        table = MethodTable(results, results.done)
-        for when, key in (("last epoch", "score_to_report"), ("chosen epoch", "score_chosen")):
-            table.bold |= bold_largest(_list_complete(table.methods, key), len(table.columns))
-            table.add_means(f"{when}, %", key)
-            table.add_differences(f"{when}, against {table.first}", key)
-        notes = (
-            f"On every second example of {_name_examples(results)}. Chosen: the epoch with the highest score on the "
-            "other half, the first of several; of a second stage, among its own epochs.",
-        )
-        return table.make(f"{self._name(results)}: {self.metric} on the half to report", notes)
-
-    def _plot(self, results: Results, theme: str) -> Figure:
-        methods = results.done
-        styles = styles_of(results.recipe, theme)
-        with open_figure(theme, (11, 1.4 + 0.45 * len(methods))) as (look, figure):
-            left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-            for place, each in enumerate(methods):
-                color, scores = styles[each.method.name].color, each.values("score")
-                heights = place + (np.linspace(0.32, -0.32, len(scores)) if len(scores) > 1 else np.zeros(1))
-                left.plot(100 * np.sort(scores), heights, "o", ms=3.5, color=color, alpha=0.5, mew=0)
-                mean = Difference.of(dict(scores), dict.fromkeys(scores.index, 0.0))
-                _plot_mean(left, place, mean, color, color)
-                difference = results.difference(each, key="score")
-                if difference is not None:
-                    low, high = difference.interval or (-math.inf, math.inf)
-                    _plot_mean(right, place, difference, color, look.ground if low <= 0 <= high else color)
-            if any(map(_count_failed, methods)):
-                left.axvline(100 * methods[0].runs[0].value("dev_majority"), color=look.ink, ls=":", lw=1)
-            right.axvline(0, color=look.ink, ls=":", lw=1)
-            for axes in (left, right):
-                name_rows(axes, look, [each.method.title for each in methods])
-            right.tick_params(labelleft=False)
-            left.set(title=f"{self.metric}, %")
-            right.set(title=f"difference from {results.methods[0].method.title}, points")
-        return figure
 
 
 def count_exceptions(several: Iterable[Results], *, at_once: bool) -> tuple[int, int, int]:
@@ -515,31 +449,6 @@ def count_exceptions(several: Iterable[Results], *, at_once: bool) -> tuple[int,
     return len(pairs), sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
 
 
-def read_chosen(run: Run) -> float:
-    """Return the score on the half to report, after the epoch that was best on the half to choose by."""
-    scored = [entry for entry in _last_stage(run) if entry.get("score_to_choose") is not None]
-    return max(scored, key=lambda entry: entry["score_to_choose"])["score_to_report"] if scored else math.nan
-
-
-def _read_best(run: Run) -> float:
-    return max((entry["score"] for entry in _last_stage(run) if "score" in entry), default=math.nan)
-
-
-def _last_stage(run: Run) -> list[dict[str, Any]]:
-    return run.metrics[-run.settings["epochs"] :]
-
-
-def _add_epochs(results: Results) -> Results:
-    """Return the results with the scores after chosen epochs in the summaries, where epochs were scored."""
-
-    def add(run: Run) -> Run:
-        scores = {"score_chosen": read_chosen(run), "score_best": _read_best(run)}
-        return replace(run, summary={**(run.summary or {}), **scores})
-
-    methods = tuple(replace(each, runs=tuple(map(add, each.runs))) for each in results.methods)
-    return replace(results, methods=methods)
-
-
 def _count_failed(each: MethodRuns) -> int:
     return sum(run.value("score") <= run.value("dev_majority") for run in each.runs)
 
@@ -549,22 +458,6 @@ def _describe_paper(methods: Iterable[MethodRuns]) -> list[str]:
     return [f"Paper: BERT-base, 9 seeds; {known}."] if known else []
 
 
-def _describe_best(methods: Iterable[MethodRuns], examples: str) -> list[str]:
-    scores = {each.method.title: each.spread("score_best") for each in methods}
-    known = "; ".join(f"{title} {100 * each.mean:.2f}" for title, each in scores.items() if each)
-    return [f"After the best epoch of each run, chosen by the same examples of {examples}: {known}."] if known else []
-
-
-def _describe_exceptions(results: Results) -> str:
-    (count, *alone), (_, *at_once) = (count_exceptions([results], at_once=each) for each in (False, True))
-    return (
-        f": {sum(alone)} of {count} here, where chance alone gives 1 in 20. With intervals that hold for all at once "
-        f"(Bonferroni): {sum(at_once)}"
-        if count > 1
-        else ""
-    )
-
-
 def _format_step(results: Results, each: MethodRuns) -> str:
     step, price = each.time("milliseconds_per_step"), measure_price(results, each)
     if step is None:
@@ -572,21 +465,8 @@ def _format_step(results: Results, each: MethodRuns) -> str:
     return f"{step:,.1f}" + ("" if price is None else f" ({format_price(price)})")
 
 
-def _list_complete(methods: Iterable[MethodRuns], key: str) -> list[Spread | None]:
-    """Return the means, without those over fewer seeds than others have, which may be the largest by chance."""
-    spreads = [each.spread(key) for each in methods]
-    most = max((spread.count for spread in spreads if spread), default=0)
-    return [spread if spread and spread.count == most else None for spread in spreads]
-
-
 def _name_examples(results: Results) -> str:
     return "dev" if tested_on(results) == "test" else "the held-out training examples"
-
-
-def _plot_mean(axes: Axes, place: int, found: Difference, color: str, fill: str) -> None:
-    if found.interval:
-        axes.plot([100 * end for end in found.interval], [place] * 2, color=color, lw=1.6)
-    axes.plot(100 * found.value, place, "o", ms=6.5, color=color, mfc=fill)
 
 
 # The authors' 0.5 is for a divergence summed over batches of 16; for the mean that RDrop returns, it is 0.5 · 16 / 2.

@@ -1,7 +1,7 @@
 """Theorem 3.1 of the paper: is the degree of a random polynomial along a random path its total degree?"""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -200,41 +200,27 @@ class DegreesAlongPaths(Study):
 
     def tables(self, results: Results) -> list[Table]:
         last = results.scale["highest"]
-        middle, shown = last // 2 + 1, [degree for degree in range(1, last + 1) if degree in {1, 2, 3, 5, 7, last}]
+        middle = last // 2 + 1
         counts = ("polynomials × paths", "leading coefficient zero", "too small for float64")
         degrees = (*counts, f"found at total degree {last}", f"above {_COARSE:.0%} of the largest")
-        heads = [degrees, ("no noise", *_NOISE), *[[f"degree {degree}" for degree in shown]] * 2]
+        heads = [degrees, ("no noise", *_NOISE)]
         rows = []
         for each in results.methods:
             cells = [[each.state, *[NOTHING] * (len(head) - 1)] for head in heads]
             if each.runs:
-                cells = _describe(_combine_seeds(each), middle, shown)
+                cells = _describe(_combine_seeds(each), middle)
             rows.append([(each.method.title, *own) for own in cells])
         threshold = f"The degree found: that of the highest coefficient above {_THRESHOLD:g} of the largest one."
-        errors = ["±: standard error over polynomials and paths."]
         notes = {
             f"The degree found along paths: {results.heading}": [threshold, *results.failures],
             f"Total degree {middle} with noise, in standard deviations of the values: degree found; ED": [],
-            "ED of polynomials with a standard deviation of one, by total degree": errors,
-            "Normalized ED, by total degree": errors,
         }
         tables = zip(notes, heads, zip(*rows, strict=True), strict=True)
         return [Table(title, ("", *head), own, tuple(notes[title])) for title, head, own in tables]
 
     def figures(self, results: Results) -> list[StudyFigure]:
-        least, *_, most = _NOISE
-        degrees = {"degree found along paths": "found", f"with noise of {least}": f"{least}.found"}
-        effective = {
-            "effective degree": "effective_degree.value",
-            f"with noise of {most}": f"{most}.effective_degree",
-            "normalized effective degree": "normalized.value",
-        }
-        found = "The mean degree found along paths against the total degree, without and with noise on the values."
         measured = "The effective degree against the total degree; bars are standard errors over polynomials and paths."
-        return [
-            StudyFigure("degrees", found, partial(_plot, results, degrees)),
-            StudyFigure("effective", measured, partial(_plot, results, effective)),
-        ]
+        return [StudyFigure("effective", measured, partial(_plot, results))]
 
     def headline(self, run: Run) -> str:
         entries = pd.DataFrame((run.summary or {})["degrees"])
@@ -259,21 +245,23 @@ def _combine_seeds(method: MethodRuns) -> pd.DataFrame:
     return found
 
 
-def _describe(found: pd.DataFrame, middle: int, shown: list[int]) -> list[list[str]]:
+def _describe(found: pd.DataFrame, middle: int) -> list[list[str]]:
     count, dropped, vanishing = (found[name].sum() for name in ("followed", "dropped", "vanishing"))
     degree, coarse = found[["found", "found_coarsely"]].iloc[-1]
     noise = [["found", "effective_degree.value"], *([f"{name}.found", f"{name}.effective_degree"] for name in _NOISE)]
     return [
         [f"{count:,}", f"{vanishing:,}", f"{dropped - vanishing:,}", f"{degree:.3f}", f"{coarse:.2f}"],
         ["{:.2f}; {:.3f}".format(*found.loc[middle, names]) for names in noise],
-        *(
-            ["{:.2f} ± {:.2f}".format(*found.loc[at, [f"{kind}.value", f"{kind}.stderr"]]) for at in shown]
-            for kind in _KINDS
-        ),
     ]
 
 
-def _plot(results: Results, quantities: Mapping[str, str], theme: str) -> Figure:
+def _plot(results: Results, theme: str) -> Figure:
+    most = list(_NOISE)[-1]
+    quantities = {
+        "effective degree": "effective_degree.value",
+        f"with noise of {most}": f"{most}.effective_degree",
+        "normalized effective degree": "normalized.value",
+    }
     with open_figure(theme, (12, 3.9)) as (look, figure):
         panels, labels = figure.subplots(1, len(quantities), sharey=True), []
         for axes, (title, name) in zip(panels, quantities.items(), strict=True):

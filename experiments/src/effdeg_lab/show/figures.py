@@ -37,7 +37,6 @@ _SHAPES: tuple[tuple[Line, str], ...] = (
     ((0, (8, 3)), "<"),
     ((0, (3, 1, 1, 1, 1, 1)), ">"),
 )
-MARKERS = tuple(marker for _, marker in _SHAPES)  # where dots are named by a legend: color alone is not enough
 _SIZE = 8.5
 _LINE_HEIGHT = 1.3 * _SIZE
 

@@ -1,18 +1,15 @@
 """Training with wrong labels: which method stays accurate, and which score of a label finds the wrong ones?"""
 
-from collections.abc import Mapping
-
 from effdeg_lab.core.recipe import Method
-from effdeg_lab.core.results import Difference, MethodRuns, Results, Spread
+from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Run
 from effdeg_lab.experiments.cifar10.relatives import ED, SETTINGS, make_recipe
-from effdeg_lab.show.columns import MethodTable, format_difference, format_points, make_table, tested_on
+from effdeg_lab.show.columns import MethodTable, format_points, make_table, tested_on
 from effdeg_lab.show.methods import Methods, judge_difference
-from effdeg_lab.show.tables import Table, bold_largest
+from effdeg_lab.show.tables import Table
 from effdeg_lab.show.verdicts import Verdict, judge_all
 
 LAST, BEST = "test_accuracy", "best_test_accuracy"
-AREA_UNDER_MARGIN = "area_under_margin"
 SCORES = {
     "loss": "loss",
     "margin": "margin",
@@ -21,7 +18,7 @@ SCORES = {
     "degree_within_label": "ED within a label",
     "degree_of_label": "ED within a label, anchored",
     "mean_loss": "loss, mean over epochs",
-    AREA_UNDER_MARGIN: "area under the margin",
+    "area_under_margin": "area under the margin",
     "mean_nearby": "probability nearby, mean over epochs",
     "mean_degree": "ED, mean over epochs",
     "mean_degree_within_label": "ED within a label, mean over epochs",
@@ -51,10 +48,9 @@ class NoisyLabels(Methods):
         return judge_all([*parts, *([Verdict("not decided")] if missing else [])])
 
     def tables(self, results: Results) -> list[Table]:
-        parts = _split(results)
-        accuracies = [_list_accuracies(part) for part in parts.values()]
-        areas = [_list_areas(each.method.name, parts) for each in results.done]
-        return accuracies + [table for table in areas if table is not None]
+        parts = _split(results).values()
+        scored = [part for part in parts if any(each.spread("wrong_labels.loss") for each in part.done)]
+        return [*map(_list_accuracies, parts), *map(_list_areas, scored)]
 
     def headline(self, run: Run) -> str:
         last, best = 100 * run.value(LAST), 100 * run.value(BEST)
@@ -85,41 +81,19 @@ def _list_accuracies(results: Results) -> Table:
     return table.make(f"Accuracy{wrong}: {results.heading}", notes)
 
 
-def _list_areas(method: str, parts: Mapping[str, Results]) -> Table | None:
-    """Tabulate how well scores find wrong labels with the networks of one method; None if none were scored."""
-    scored = {name: each for name, part in parts.items() if _read_area(each := part.find(method), AREA_UNDER_MARGIN)}
-    if not scored:
-        return None
-    columns, bold = {"": list(SCORES.values())}, frozenset[tuple[int, int]]()
-    for name, each in scored.items():
-        areas = [_read_area(each, score) for score in SCORES]
-        bold |= bold_largest(areas, len(columns))
-        columns[name] = list(map(format_points, areas))
-        columns[f"against the area, {name}"] = [
-            format_difference(_compare(each, score) if area else None)
-            for score, area in zip(SCORES, areas, strict=True)
-        ]
-    trained = next(iter(scored.values())).method.title
-    title = f"Which score finds wrong labels, by networks trained with {trained}: AUROC, %"
+def _list_areas(results: Results) -> Table:
+    """Tabulate how well scores find wrong labels, by the method that a network was trained with."""
+    columns = {"": list(SCORES.values())}
+    for each in results.done:
+        columns[each.method.title] = [format_points(each.spread(f"wrong_labels.{score}")) for score in SCORES]
     notes = [
-        "How likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over epochs, "
-        "scores are those of the last epoch.",
+        "AUROC: how likely a wrong label has a higher score than a right one; 50% is chance. Without a mean over "
+        "epochs, scores are those of the last epoch. ±: standard deviation over seeds.",
         "ED: of paths from the example to any others; within a label: to others with the same given label; anchored: "
         "with the given label at the example. Probability nearby: that of the label at the first points of these "
         "paths, without degrees.",
-        "±: standard deviation over seeds. Differences from the area under the margin (Pleiss et al., 2020) have 95% "
-        "intervals; * excludes zero.",
     ]
-    return make_table(title, columns, notes, bold)
-
-
-def _read_area(each: MethodRuns, score: str) -> Spread | None:
-    return each.spread(f"wrong_labels.{score}")
-
-
-def _compare(each: MethodRuns, score: str) -> Difference | None:
-    found = [dict(each.values(f"wrong_labels.{name}")) for name in (score, AREA_UNDER_MARGIN)]
-    return None if score == AREA_UNDER_MARGIN else Difference.of(*found)
+    return make_table(f"Which score finds wrong labels, AUROC, %: {results.heading}", columns, notes)
 
 
 RECIPES = (

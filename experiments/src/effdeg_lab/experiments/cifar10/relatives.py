@@ -8,10 +8,9 @@ from typing import Any, get_args
 from effdeg_lab.core.recipe import Method, Recipe
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.engine import Training, check_training, train
-from effdeg_lab.show.columns import tested_on
 from effdeg_lab.show.methods import Methods
 from effdeg_lab.show.probabilities import MEASURES, Measure, find_best
-from effdeg_lab.show.tables import NOTHING, Table
+from effdeg_lab.show.tables import Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge
 
 
@@ -36,9 +35,7 @@ class Relatives(Methods):
         return max(found, key=_rank, default=Verdict("not decided"))
 
     def tables(self, results: Results) -> list[Table]:
-        parts = results.split()
-        own = [table for part in parts for table in super(Relatives, self).tables(part)]
-        return [*self._map_leads(parts), *own]
+        return [table for part in results.split() for table in super(Relatives, self).tables(part)]
 
     def _find_best(self, results: Results, measure: Measure) -> tuple[MethodRuns, MethodRuns] | None:
         """Return the best method with ED and the best without; None if either is missing."""
@@ -46,31 +43,6 @@ class Relatives(Methods):
         ours = [each for each in scored if each.method.name in self.with_ed]
         others = [each for each in scored if each.method.name not in self.with_ed]
         return (find_best(measure, ours), find_best(measure, others)) if ours and others else None
-
-    def _map_leads(self, parts: list[Results]) -> list[Table]:
-        rows, bold = list[tuple[str, ...]](), set[tuple[int, int]]()
-        for part in parts:
-            for measure in MEASURES:
-                pair = self._find_best(part, measure)
-                if pair is None:
-                    continue
-                lead = find_lead(measure, *pair)
-                if lead.interval and lead.interval[0] > 0:
-                    bold.add((len(rows), 5))
-                values = [measure.write(each.spread(measure.key)) for each in reversed(pair)]
-                names = [each.method.title for each in reversed(pair)]
-                where = [part.point] if len(parts) > 1 else []
-                cells = [cell for each in zip(names, values, strict=True) for cell in each]
-                rows.append((", ".join([measure.title, *where]), *cells, format_lead(lead)))
-        if not rows:
-            return []
-        head = ("", "best without ED", "", "best with ED", " ", "lead of ED")
-        notes = (
-            f"On {tested_on(parts[0])} examples. A lead is positive where ED is better, with a 95% interval, paired by "
-            "seed; bold where that is above zero. Both methods were chosen by the means that are compared, and there "
-            f"are {len(rows)} comparisons: one in forty would come out bold by chance.",
-        )
-        return [Table("Where ED is ahead", head, tuple(rows), notes, frozenset(bold))]
 
 
 def find_lead(measure: Measure, one: MethodRuns, other: MethodRuns, comparisons: int = 1) -> Difference:
@@ -92,12 +64,6 @@ def _rank(verdict: Verdict) -> tuple[int, float]:
     """Sort by the verdict, then by the lower end of the interval, in widths of the interval."""
     low, high = verdict.interval or (-math.inf, math.inf)
     return get_args(Word).index(verdict.word), low / (high - low) if math.isfinite(low) else low
-
-
-def format_lead(lead: Difference) -> str:
-    if lead.interval is None:
-        return f"{lead.value:+.3g}" if lead.value else NOTHING
-    return f"{lead.value:+.3g} ({lead.interval[0]:+.3g} to {lead.interval[1]:+.3g})"
 
 
 SETTINGS = Training(

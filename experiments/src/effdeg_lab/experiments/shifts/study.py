@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from effdeg_lab.core.recipe import Method, Recipe, Reported, Study, StudyFigure
+from effdeg_lab.core.recipe import Method, Recipe, Reported, Study
 from effdeg_lab.core.results import Difference, MethodRuns, Results
 from effdeg_lab.core.runs import Run, RunFolder
 from effdeg_lab.engine import Training, check_training, train
 from effdeg_lab.engine.interpolation import Point, covers
 from effdeg_lab.show.columns import MethodTable, format_points, list_notes, list_values, make_table, tested_on
-from effdeg_lab.show.figures import Axes, Figure, Label, Style, add_grid, label_ends, open_figure, plot_seeds, styles_of
 from effdeg_lab.show.methods import judge_difference
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, Word, judge_all
@@ -55,18 +54,6 @@ class Shifts(Study):
             tables.append(_list_relations(results))
         return tables + _list_soups(results)
 
-    def figures(self, results: Results) -> list[StudyFigure]:
-        if not list_shifts(results) or not _get_curved(results):
-            return []
-        caption = (
-            f"Accuracy on the test set and mean accuracy over {', '.join(list_shifts(results))}, of the weights "
-            "between the start of training, α = 0 (squares), and its end, α = 1 (dots), in steps of 0.1. Means over "
-            f"seeds, with bars of one standard error; thin lines are single seeds. {_describe_images(results)}"
-        )
-        if any(_starts(each) != _starts(results.done[0]) for each in results.done):
-            caption += " Curves from another start are cut off."
-        return [StudyFigure("curves", caption, lambda theme: self._plot(results, theme))]
-
     def headline(self, run: Run) -> str:
         found = f"{100 * run.value('test_accuracy'):.2f}%"
         return found if np.isnan(run.value(MEAN)) else f"{found}, {100 * run.value(MEAN):.2f}% under shifts"
@@ -95,29 +82,6 @@ class Shifts(Study):
             notes.append("The paper's mean is over all of its shifts, which are not all here.")
         title = f"At the end of training, {tested_on(results)} and shifted images: {results.heading}"
         return table.make(title, notes)
-
-    def _plot(self, results: Results, theme: str) -> Figure:
-        styles = styles_of(replace(results.recipe, equal_time="ed"), theme)  # ED is blue, as elsewhere
-        with open_figure(theme, (7.2, 5.2)) as (look, figure):
-            axes, labels, kept = figure.subplots(), list[Label](), list[np.ndarray]()
-            for each in _get_curved(results):
-                curves, style = 100 * read_curves(each), styles[each.method.name]
-                mean = _plot_curves(axes, curves, style)
-                labels.append(Label(each.method.title, mean[-1, 0], mean[-1, 1], style.color))
-                kept.append(mean if _starts(each) == _starts(results.done[0]) else mean[-1:])
-                reported = self.paper.get(each.method.name, {}).get("mean")
-                if reported is not None and each.method.paper is not None:
-                    axes.plot(
-                        each.method.paper.mean, reported.mean, "*", ms=9, mec=style.color, mfc=look.ground, zorder=4
-                    )
-            points = np.concatenate(kept)
-            low, high = points.min(0), points.max(0)
-            (left, bottom), (right, top) = low - 0.08 * (high - low) - 0.2, high + 0.08 * (high - low) + 0.2
-            axes.set(xlim=(left, right), ylim=(bottom, top))
-            add_grid(axes, look)
-            axes.set(xlabel=f"{tested_on(results)} accuracy, %", ylabel="mean accuracy under shifts, %")
-            label_ends(axes, labels)
-        return figure
 
 
 def list_shifts(results: Results) -> list[str]:
@@ -197,10 +161,6 @@ def _get_curved(results: Results) -> list[MethodRuns]:
     return [each for each in results.done if _is_curved(each)]
 
 
-def _starts(each: MethodRuns) -> str:
-    return str(each.runs[0].settings.get("start_from"))
-
-
 def _describe_images(results: Results) -> str:
     counts = (_get_curved(results)[0].runs[0].summary or {}).get("interpolated_images", {})
     return f"On some images of each set: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
@@ -262,17 +222,6 @@ def tabulate_soups(found: Mapping[str, Any]) -> Table:
         "Models of a sweep that held out training images. The best, and those of the greedy soup, by these images.",
     )
     return make_table("Soups of sweeps", columns, notes)
-
-
-def _plot_curves(axes: Axes, curves: np.ndarray, style: Style) -> np.ndarray:
-    """Plot the curves of all seeds and their mean, with standard errors; return the mean."""
-    mean = plot_seeds(axes, curves, style)
-    if len(curves) > 1:
-        errors = curves.std(0, ddof=1) / np.sqrt(len(curves))
-        bars: dict[str, Any] = {"fmt": "none", "ecolor": style.color, "elinewidth": 0.8, "alpha": 0.7}
-        axes.errorbar(mean[:, 0], mean[:, 1], xerr=errors[:, 0], yerr=errors[:, 1], **bars)
-    axes.plot(*mean[0], "s", ms=5, color=style.color)
-    return mean
 
 
 # From the paper's appendix F.3: half of the batch as pairs, principal components of the probabilities, and no ramp.
