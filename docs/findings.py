@@ -51,7 +51,7 @@ def order(question: str, title: str, *others: str) -> Finding:
 
 def order_one_width() -> Finding:
     """Return the same among ResNet-9s of one width, which hardly depends on width's effect on the gap."""
-    taus = read_column(POOLS["ResNet-9"], 3, "within network")
+    taus = read_column(POOLS["ResNet-9"], 2, "within network")
     others = {"sharpness": taus["sharpness@0.05"], "confidence": taus["-confidence_test"]}
     return Finding("τ, ResNet-9s of one width", "ordering-models", taus[MEASURES["normalized ED"]], others, 1)
 

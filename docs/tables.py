@@ -425,7 +425,7 @@ TABLES: dict[str, Callable[[], str]] = {
         rows=("4/3", "32/20", "64/40"),
         head="nodes/degree",
     ),
-    "pnn": partial(cut, "pnn", 2, "ED (Chebyshev): paper", "exact", "network"),
+    "pnn": partial(cut, "pnn", 1, "ED (Chebyshev): paper", "exact", "network"),
     "path-degrees": partial(cut, "path-degrees", 1, "leading", "found at", "above 1%"),
     "grokking": partial(cut, "grokking", 1, "99% in training", "50% in validation", "loss halved", "ED highest until"),
     "mnist-cifar": partial(cut, "mnist-cifar", 1, "test, %", "MNIST", "CIFAR", "paper"),

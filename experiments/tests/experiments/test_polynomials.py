@@ -140,9 +140,7 @@ def test_the_claim(changes, word, quantity):
 
 
 def test_tables_have_the_paper_the_exact_value_and_the_network():
-    fits, raw, others = RECIPE.study.tables(make_results(tasks=(1, 3, 6)))
-    assert fits.rows[2] == ("Task 3", "5", "1.0e-05", "0.000%", "2 s")
-    assert fits.rows[1] == ("Task 2", "2", "not run", "–", "–")
+    raw, others = RECIPE.study.tables(make_results(tasks=(1, 3, 6)))
     assert raw.rows[0] == ("Task 1", "0.72", "0.667*", "0.667 ± 0.005", "0.29", "0.278*", "0.278 ± 0.002")
     assert raw.rows[1] == ("Task 2", "1.17", "–", "not run", "0.78", "–", "not run")
     assert others.rows[5][:4] == ("Task 6", "6.64", "7.346", "7.346 ± 0.052")

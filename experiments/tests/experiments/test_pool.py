@@ -158,7 +158,7 @@ def test_measures_are_ranked_within_strata_among_models_that_fit(results):
     assert {*models[0]} >= {"confidence_test", "parameter_norm", "recipe", *VARIANTS}
     fitted = [model for model in models if model["train_accuracy"] >= 0.9]
     assert len(fitted) == 44
-    table, best, _, everything = RECIPE.study.tables(results)
+    table, _, everything = RECIPE.study.tables(results)
     measures = ["effective_degree_test@3", "-confidence_test", "parameter_norm"]
     expected = rank(fitted, measures=measures, strata=["recipe"])
     assert table.title.startswith("The 44 of 48 models that fit (90%): 5 epochs, seed 0")
@@ -172,8 +172,6 @@ def test_measures_are_ranked_within_strata_among_models_that_fit(results):
     mixed = rank(fitted, measures=measures[:1]).scores[measures[0]]
     assert mixed.pearson.value < 0 < 0.9 < expected.scores[measures[0]].pearson.value
     assert everything.title == "All 48 models"
-    assert [row[0] for row in best.rows] == ["sharpness (2 variants)", "effective degree (6 variants)"]
-    assert best.rows[1][1].endswith("effective_degree_test@3")
 
 
 def test_the_claim_is_about_the_best_variant_and_knows_of_the_choice(results):

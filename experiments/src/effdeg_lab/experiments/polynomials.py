@@ -23,7 +23,6 @@ from effdeg_lab.core.results import Results
 from effdeg_lab.core.runs import Job, Run
 from effdeg_lab.core.settings import Settings, check_fit, setting
 from effdeg_lab.engine.loop import GpuLock
-from effdeg_lab.show.columns import format_duration
 from effdeg_lab.show.figures import Figure, add_grid, open_figure
 from effdeg_lab.show.tables import NOTHING, Table
 from effdeg_lab.show.verdicts import Verdict, judge, judge_all
@@ -301,26 +300,9 @@ class PolynomialNetworks(Study):
         return judge_all([*(verdict for _, verdict in rises), *ratios])
 
     def tables(self, results: Results) -> list[Table]:
-        """Return how well the networks fit, and the columns of the paper's table."""
-        fits = []
-        for method, degree in zip(results.methods, DEGREES.values(), strict=True):
-            cells = [method.state, NOTHING, NOTHING]
-            if method.runs:
-                keys = [(f"network.{column.name}.value", f"same_paths.{column.name}.value") for column in COLUMNS]
-                off = max(abs(method.values(here) / method.values(wanted) - 1).max() for here, wanted in keys)
-                cells = [f"{method.values('test_error').max():.1e}", f"{off:.3%}", format_duration(method.time())]
-            fits.append((method.method.title, str(degree), *cells))
-        head = ("", "degree", "relative error of the fit", "ED off the map's by at most", "training")
-        notes = (
-            "The error is that of the worst output and seed on fresh inputs, in the output's standard deviations.",
-            "ED is compared along the same paths, in the column where it differs most.",
-            *results.failures,
-        )
-        return [
-            Table(f"How well the networks fit: {results.heading}", head, tuple(fits), notes),
-            _tabulate_cells(results, COLUMNS[:2], "Raw and normalized: the paper's, the exact map's, the network's"),
-            _tabulate_cells(results, COLUMNS[2:], "In another basis, and of principal components of the outputs"),
-        ]
+        first = _tabulate_cells(results, COLUMNS[:2], "Raw and normalized: the paper's, the exact map's, the network's")
+        others = _tabulate_cells(results, COLUMNS[2:], "In another basis, and of principal components of the outputs")
+        return [first, others]
 
     def figures(self, results: Results) -> list[StudyFigure]:
         """Plot the columns, and the errors of the fits during training."""

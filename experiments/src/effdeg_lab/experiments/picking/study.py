@@ -15,7 +15,6 @@ from math import comb
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.stats import rankdata
 
 from effdeg.pools import estimate_errors, find_variance
 from effdeg.proxies import larger_is_better
@@ -231,14 +230,10 @@ def score_subsets(pool: Pool, subsets: Array) -> dict[str, Array]:
     """Return the scores of rules that depend on the networks to pick from, choices × size; lower is better."""
     inconsistency = pool.inconsistency[subsets]
     disagreement, of_chance = _average_others(pool, subsets)
-    parts, by_chance = (inconsistency, disagreement), (pool.chances[0][subsets], of_chance)
     found = {
-        PICK: sum(map(_divide, parts, by_chance)) / 2,
-        "not divided by chance": sum(parts) / 2,
+        PICK: (_divide(inconsistency, pool.chances[0][subsets]) + _divide(disagreement, of_chance)) / 2,
+        "not divided by chance": (inconsistency + disagreement) / 2,
         "disagreement among five": disagreement,
-        "ranks": sum(rankdata(each, axis=1) for each in parts),
-        "z-scores": sum(map(_standardize, parts)),
-        "geometric mean": np.sqrt(inconsistency * disagreement),
     }
     if "inconsistency_soft" in pool.measures:
         found["soft inconsistency + disagreement"] = pool.measures["inconsistency_soft"][subsets] + disagreement
@@ -273,11 +268,6 @@ def _average_others(pool: Pool, subsets: Array) -> tuple[Array, Array]:
 def _divide(part: Array, chance: Array) -> Array:
     """Return a part of a score as a share of what chance would give; as much as chance if that is nothing."""
     return np.where(chance > 0, part / np.maximum(chance, 1e-12), 1.0)
-
-
-def _standardize(values: Array) -> Array:
-    spread = values.std(1, keepdims=True)
-    return np.asarray((values - values.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0))
 
 
 def measure_gains(pool: Pool, *, one_network: bool = False) -> Gains | None:

@@ -256,7 +256,6 @@ class RandomPool(PoolStudy):
         title = count_models(count) if fitted == count else f"The {fitted} of {count} models that fit ({self.fit:.0%})"
         found = [
             _list_stratified(ranking, f"{title}: {results.heading}"),
-            *_list_best(ranking),
             self._make_comparison(results, ranking),
         ]
         every = _rank(results, _STRATA, 0.0) if fitted < count else ""
@@ -302,26 +301,6 @@ def _list_stratified(ranking: Ranking, title: str) -> Table:
     sizes = ", ".join(f"{name} {len(inside.pool)}" for name, inside in ranking.strata.items())
     further = (to_sentence(ranking.describe_intervals()), *(f"Note: {each}." for each in ranking.notes()))
     return Table(title, columns, tuple(rows), (_STRATA_NOTE, _NAMES, f"Models: {sizes}.", *further))
-
-
-def _list_best(ranking: Ranking) -> list[Table]:
-    """Tabulate the best variants, before and after the correction, over all strata and in each stratum."""
-    parts = {"within strata": ranking, **ranking.strata}
-    rows = []
-    for family, found in ranking.best.items():
-        cells = []
-        for inside in parts.values():
-            best = inside.best.get(family, {}).get("pearson")
-            if best is None:
-                cells.append(NOTHING)
-            elif best.corrected is None:
-                cells.append(f"{format_score(Statistic(best.value, best.interval))}, not corrected, {best.variant}")
-            else:
-                corrected = format_score(Statistic(best.corrected, best.interval))
-                cells.append(f"{best.value:z.2f} → {corrected}, {best.variant}")
-        rows.append((f"{family} ({len(found['pearson'].variants)} variants)", *cells))
-    title = "The best variant by Pearson's r → corrected for the choice, with its interval"
-    return [Table(title, ("measure", *parts), tuple(rows))] if rows else []
 
 
 def _is_alone(name: str) -> bool:
