@@ -86,15 +86,12 @@ def _find_splits(place: Path, folder: Path) -> Read | None:
 
 def _make_set(folder: Path, train: StoredImages, test: StoredImages) -> ImageSet:
     """Check the labels, and bring both splits into a fixed random order."""
-    if not len(train) or not len(test):
-        raise ValueError(f"{folder}: there are {len(train)} training and {len(test)} test images; expected some.")
-    classes = int(train.labels.max()) + 1
-    if len(labels := np.unique(train.labels)) < 2:
-        raise ValueError(f"{folder}: all training images are of one class; expected at least two.")
-    if labels[0] < 0 or len(labels) < classes:
+    labels = np.unique(train.labels)
+    classes = len(labels)
+    if classes < 2 or not len(test) or not np.array_equal(labels, np.arange(classes)):
         raise ValueError(
-            f"{folder}: the {len(labels)} training labels go from {labels[0]} to {labels[-1]}; expected consecutive "
-            "numbers from 0."
+            f"{folder}: the {len(train)} training images have the labels {labels[:3].tolist()}, …, and there are "
+            f"{len(test)} test images; expected images of two or more classes, numbered from 0, and test images."
         )
     if (wrong := np.flatnonzero((test.labels < 0) | (test.labels >= classes))).size:
         raise ValueError(
