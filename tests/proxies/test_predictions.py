@@ -30,21 +30,12 @@ def draw_logits(examples, classes=5, seed=0, scale=2.0):
     return scale * torch.randn(examples, classes, generator=generator, dtype=torch.float64)
 
 
-def predict_slowly(labeled, labels, unlabeled, score):
-    scores = [
-        softmax(each.numpy()).max(1)
-        if score == "confidence"
-        else np.array([_negative_entropy(p) for p in softmax(each.numpy())])
-        for each in (labeled, unlabeled)
-    ]
+def predict_slowly(labeled, labels, unlabeled):
+    scores = [[sum(q * math.log(q) for q in p) for p in softmax(each.numpy())] for each in (labeled, unlabeled)]
     errors = sum(int(row.argmax()) != int(label) for row, label in zip(labeled, labels, strict=True))
     thresholds = sorted(scores[0])
     threshold = next((t for t in thresholds if sum(s < t for s in scores[0]) == errors), math.inf)
     return np.mean([s >= threshold for s in scores[1]])
-
-
-def _negative_entropy(probabilities):
-    return sum(p * math.log(p) for p in probabilities)
 
 
 class TestOneModel:
@@ -152,26 +143,6 @@ class TestCot:
         costs = np.repeat(1 - softmax(logits.numpy()), 10, axis=1)
         expected = costs[scipy.optimize.linear_sum_assignment(costs)].mean()
         assert proxies.cot(READ, logits).value == pytest.approx(expected, rel=1e-12)
-
-    def test_with_the_predicted_shares_it_is_what_confidence_lacks(self):
-        logits = draw_logits(200, 4)
-        shares = logits.argmax(1).bincount(minlength=4) / 200
-        expected = 1 - proxies.confidence(READ, logits).value
-        assert proxies.cot(READ, logits, shares=shares.tolist()).value == pytest.approx(expected, abs=1e-6)
-        assert proxies.cot(READ, logits).value > expected + 1e-4
-
-    @pytest.mark.parametrize(
-        ("shares", "message"),
-        [
-            ([0.5, 0.4, 0.0], "sum to 1"),
-            ([1.5, -0.5, 0.0], "not negative"),
-            ([[1.0]], "a number for each class"),
-            ([0.5, 0.5], "are 2 numbers, but there are 3 classes"),
-        ],
-    )
-    def test_shares_that_are_wrong(self, shares, message):
-        with pytest.raises(ValueError, match=message):
-            proxies.cot(READ, draw_logits(5, 3), shares=shares)
 
 
 class TestInconsistency:
@@ -305,21 +276,19 @@ class TestDisagreement:
 
 
 class TestThresholdedConfidence:
-    @pytest.mark.parametrize("score", ["entropy", "confidence"])
     @pytest.mark.parametrize("seed", range(2))
-    def test_against_every_threshold(self, seed, score):
+    def test_against_every_threshold(self, seed):
         labeled, unlabeled = draw_logits(30, seed=seed), draw_logits(45, seed=100 + seed, scale=1.5)
         labels = torch.where(torch.arange(30) % 3 > 0, labeled.argmax(1), 0)
-        found = proxies.thresholded_confidence(READ, unlabeled, (labeled, labels), score=score)
-        assert found.value == pytest.approx(predict_slowly(labeled, labels, unlabeled, score))
+        found = proxies.thresholded_confidence(READ, unlabeled, (labeled, labels))
+        assert found.value == pytest.approx(predict_slowly(labeled, labels, unlabeled))
         assert found.settings["labeled accuracy"] == pytest.approx(float((labeled.argmax(1) == labels).double().mean()))
 
-    @pytest.mark.parametrize("score", ["entropy", "confidence"])
     @pytest.mark.parametrize("errors", [0, 7, 20])
-    def test_on_the_labeled_examples_it_is_their_accuracy(self, errors, score):
+    def test_on_the_labeled_examples_it_is_their_accuracy(self, errors):
         logits = draw_logits(20)
         labels = torch.where(torch.arange(20) < errors, logits.argmin(1), logits.argmax(1))
-        found = proxies.thresholded_confidence(READ, logits, (logits, labels), score=score)
+        found = proxies.thresholded_confidence(READ, logits, (logits, labels))
         assert found.value == pytest.approx(1 - errors / 20)
 
     @pytest.mark.parametrize(("errors", "expected"), [(1, 1.0), (4, 0.4), (6, 0.4), (9, 0.0)])
@@ -327,12 +296,6 @@ class TestThresholdedConfidence:
         logits = torch.tensor([[1.0, 0.0]] * 6 + [[3.0, 0.0]] * 4)
         labels = (torch.arange(10) < errors).long()
         assert proxies.thresholded_confidence(READ, logits, (logits, labels)).value == pytest.approx(expected)
-
-    def test_probabilities_that_float32_rounds_to_one_differ(self):
-        gaps = torch.tensor([20.0, 22.0, 25.0, 30.0])
-        labeled = torch.stack([gaps, torch.zeros(4)], 1), torch.tensor([1, 0, 0, 0])
-        unlabeled = torch.tensor([[21.0, 0.0], [26.0, 0.0]])
-        assert proxies.thresholded_confidence(READ, unlabeled, labeled, score="confidence").value == 0.5
 
     def test_the_error_bar_is_the_spread_of_the_prediction(self):
         generator = torch.Generator().manual_seed(0)
@@ -382,10 +345,6 @@ class TestThresholdedConfidence:
             proxies.thresholded_confidence(mlp().double(), X, labeled)
         with pytest.raises(error, match=message):
             proxies.evaluate(mlp().double(), X, names=["thresholded_confidence"], labeled=labeled)
-
-    def test_the_score_must_be_known(self):
-        with pytest.raises(ValueError, match="score='margin'"):
-            proxies.thresholded_confidence(READ, X, (X, Y), score="margin")
 
 
 class TestTogether:

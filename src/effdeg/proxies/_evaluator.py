@@ -439,9 +439,9 @@ class Evaluator:
             raise NotApplicable("the loss does not depend on the weights: it has no gradient (detached outputs?).")
         return loss.reshape(())
 
-    def mean_loss(self, weights: Weights, part: slice) -> float:
-        """Return the mean loss of some examples, batch by batch."""
-        losses = self.run_batches(part, lambda batch, share: self.loss_and_outputs(batch, weights)[0] * share)
+    def mean_loss(self, weights: Weights) -> float:
+        """Return the mean loss of all examples, batch by batch."""
+        losses = self.run_batches(self.whole, lambda batch, share: self.loss_and_outputs(batch, weights)[0] * share)
         return float(torch.stack(losses).double().sum())
 
     def run_batches(self, part: slice, run: Callable[[slice, float], T]) -> list[T]:
@@ -457,14 +457,12 @@ class Evaluator:
     def own_loss(self) -> float:
         """Return the mean loss of all examples with the model's own weights."""
         if "gradient" in self._kept:
-            return self.gradient(self.whole)[0]
-        return self.once("loss", lambda: self.mean_loss({}, self.whole))
+            return self.gradient()[0]
+        return self.once("loss", lambda: self.mean_loss({}))
 
-    def gradient(self, part: slice, weights: Weights | None = None) -> tuple[float, dict[str, Tensor]]:
-        """Return the mean loss of some examples and its gradient, batch by batch; kept for the model's own weights."""
-        if weights is None and part == self.whole:
-            return self.once("gradient", lambda: self._gradient(part, self.weights))
-        return self._gradient(part, weights or self.weights)
+    def gradient(self) -> tuple[float, dict[str, Tensor]]:
+        """Return the mean loss of all examples with the model's own weights and its gradient, batch by batch."""
+        return self.once("gradient", self._gradient)
 
     def outputs(self) -> Tensor:
         """Return the model's outputs for all examples; reuse those of an earlier gradient."""
@@ -479,9 +477,9 @@ class Evaluator:
         check_finite("outputs", outputs)
         return outputs
 
-    def _gradient(self, part: slice, weights: Weights) -> tuple[float, dict[str, Tensor]]:
-        leaves = as_leaves(weights)
-        gradient = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    def _gradient(self) -> tuple[float, dict[str, Tensor]]:
+        leaves = as_leaves(self.weights)
+        gradient = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         kept: list[Tensor] = []
 
         def run(each: slice, share: float) -> Tensor:
@@ -493,9 +491,8 @@ class Evaluator:
             kept.append(outputs.detach().cpu())
             return loss.detach() * share
 
-        losses = self.run_batches(part, run)
-        if weights is self.weights and part == self.whole:
-            self.once("outputs", lambda: torch.cat(kept))
+        losses = self.run_batches(self.whole, run)
+        self.once("outputs", lambda: torch.cat(kept))
         return float(torch.stack(losses).double().sum()), gradient
 
 

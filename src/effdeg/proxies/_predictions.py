@@ -7,11 +7,9 @@ not on its training set, where most networks are certain of everything. All shar
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from effdeg._adapters.inference import Model
@@ -19,13 +17,11 @@ from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.outputs import are_distributions, as_class_logits
 from effdeg._adapters.partners import change_examples, name_partners, read_changes
 from effdeg._adapters.paths import BLOCK
-from effdeg._utils.checks import check_choice
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, concatenate, take
 from effdeg.proxies._evaluator import Evaluator, NotApplicable, Result, RunOptions, check_options
 from effdeg.proxies._transport import transport
 
-Score = Literal["entropy", "confidence"]
 _LABELED = "the labels of labeled="
 
 
@@ -52,7 +48,7 @@ def confidence(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result
         0.75
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        values = _score(_log_probabilities(evaluator), "confidence")
+        values = _log_probabilities(evaluator).amax(1).exp()
     return Result("confidence", *mean_and_stderr(values), {"examples": len(values)})
 
 
@@ -68,7 +64,7 @@ def entropy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
         1.3863
     """
     with Evaluator.open(model, data, **options) as evaluator:
-        values = -_score(_log_probabilities(evaluator), "entropy")
+        values = _find_entropies(_log_probabilities(evaluator))
     return Result("entropy", *mean_and_stderr(values), {"examples": len(values)})
 
 
@@ -139,21 +135,16 @@ def energy(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
 
 
 @check_options
-def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **options: Unpack[RunOptions]) -> Result:
-    """Predict the error from the shares of classes, by optimal transport. Smaller is better.
+def cot(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
+    """Predict the error as if classes had equal shares, by optimal transport. Smaller is better.
 
     Confidence optimal transport (COT) of Lu et al. (2023): the mean of 1 - p_k(x) over examples x if each is assigned
-    to a class k, as cheaply as possible, such that classes have the given shares. 1 - p_k is half the L1 distance from
+    to a class k, as cheaply as possible, such that all classes have equal shares. 1 - p_k is half the L1 distance from
     the probabilities to the one-hot vector of class k. It is at least 1 - :func:`confidence`, and equal to it if the
-    predicted classes have these shares.
+    predicted classes have equal shares; where the true ones do not, it is too large.
 
-    By default the ``shares`` of all classes are equal, and the predicted error is too large where they are not. It
-    usually takes less than a second for 10,000 examples and 10 classes. The other arguments are those of
+    It usually takes less than a second for 10,000 examples and 10 classes. Arguments and errors are those of
     :func:`confidence`.
-
-    Raises:
-        ValueError: The shares are not one for each class, not negative, that sum to 1; or outputs are NaN or infinite.
-        NotApplicable: The outputs are not the logits of one prediction per example.
 
     Example:
         >>> import torch, effdeg
@@ -161,14 +152,10 @@ def cot(model: Model, data: Any, *, shares: Sequence[float] | None = None, **opt
         >>> model = torch.nn.Identity()
         >>> round(effdeg.proxies.cot(model, logits).value, 4)  # the second is assigned to class 1: (0.1 + 0.6) / 2
         0.35
-        >>> round(effdeg.proxies.cot(model, logits, shares=[1.0, 0.0]).value, 4)
-        0.25
     """
-    if shares is not None:
-        _read_shares(shares)
     with Evaluator.open(model, data, **options) as evaluator:
         probabilities = _log_probabilities(evaluator).exp()
-    return Result("cot", *score_cot(probabilities, shares), {"examples": len(probabilities)})
+    return Result("cot", *score_cot(probabilities), {"examples": len(probabilities)})
 
 
 @check_options
@@ -246,22 +233,19 @@ def inconsistency(model: Model, data: Any, change: Any, *, soft: bool = False, *
 
 
 @check_options
-def thresholded_confidence(
-    model: Model, data: Any, labeled: Any, *, score: Score = "entropy", **options: Unpack[RunOptions]
-) -> Result:
+def thresholded_confidence(model: Model, data: Any, labeled: Any, **options: Unpack[RunOptions]) -> Result:
     """Predict the accuracy on unlabeled examples from a threshold that labeled ones give. Larger is better.
 
-    The average thresholded confidence (ATC) of Garg et al. (2022): the threshold t is where as many labeled examples
-    have a score s(x) < t as are misclassified; the predicted accuracy is the share of unlabeled examples with
-    s(x) ≥ t. The model is taken as it is; the paper also tries one that is first calibrated by a temperature.
+    The average thresholded confidence (ATC) of Garg et al. (2022) with the negative entropy as the score s(x), which
+    was best in the paper: the threshold t is where as many labeled examples have a score s(x) < t as are
+    misclassified; the predicted accuracy is the share of unlabeled examples with s(x) ≥ t. The model is taken as it is;
+    the paper also tries one that is first calibrated by a temperature.
 
     Args:
         model: Any callable that returns logits, as for :func:`confidence`.
         data: The examples to predict the accuracy on; their labels, if any, are not used.
         labeled: Other examples with class ids as labels, as for :func:`evaluate`, which the model was not trained on:
             on training examples it makes no errors, and the threshold means nothing. All of them are used.
-        score: The score s: ``"entropy"``, the negative entropy, which was best in the paper, or ``"confidence"``, the
-            largest probability.
 
     Returns:
         The predicted accuracy. The standard error accounts for the number of examples of both kinds, as if both came
@@ -269,7 +253,7 @@ def thresholded_confidence(
         accuracy on the labeled examples.
 
     Raises:
-        ValueError: The score is unknown, the labels are missing or not class ids, or outputs are NaN or infinite.
+        ValueError: The labels are missing or not class ids, or outputs are NaN or infinite.
         NotApplicable: ``labeled`` is None, or the outputs are not the logits of one prediction per example.
 
     Example:
@@ -279,7 +263,6 @@ def thresholded_confidence(
         >>> effdeg.proxies.thresholded_confidence(torch.nn.Identity(), unlabeled, labeled).value
         0.5
     """
-    check_choice("score", score, ("entropy", "confidence"))
     with Evaluator.open(model, data, labeled=labeled, **options) as evaluator:
         check_labeled(evaluator)
         with evaluator.open_beside(evaluator.runner.model, evaluator.given["labeled"]) as beside:
@@ -287,14 +270,13 @@ def thresholded_confidence(
             ids = read_class_ids(beside.labels, _LABELED, floats=True)
             check_range(ids, _LABELED, logarithms.shape[1])
             wrong = logarithms.argmax(1) != ids
-        fitted, scores = _score(logarithms, score), _score(_log_probabilities(evaluator), score)
+        fitted, scores = -_find_entropies(logarithms), -_find_entropies(_log_probabilities(evaluator))
     threshold = _find_threshold(fitted, int(wrong.sum()))
     above = (scores >= threshold).double()
     # To first order the prediction moves with the errors among the labeled examples, less those below the threshold.
     differs = wrong.double() - (fitted < threshold).double()
     stderr = math.hypot(mean_and_stderr(above)[1], mean_and_stderr(differs)[1])
     settings = {
-        "score": score,
         "threshold": threshold,
         "labeled": len(fitted),
         "labeled accuracy": 1 - float(wrong.double().mean()),
@@ -393,21 +375,10 @@ def score_energy(logits: Tensor) -> tuple[float, float]:
     return float(-energies.log_softmax(0).mean()), mean_and_stderr(contributed)[1]
 
 
-def score_cot(probabilities: Tensor, shares: Sequence[float] | None = None) -> tuple[float, float]:
+def score_cot(probabilities: Tensor) -> tuple[float, float]:
     """Return :func:`cot` from probabilities, examples × classes, and its standard error."""
-    classes = probabilities.shape[1]
-    given = _read_shares([1 / classes] * classes if shares is None else shares)
-    if len(given) != classes:
-        raise ValueError(f"shares= are {len(given)} numbers, but there are {classes} classes: give one for each.")
-    cost, prices, _ = transport(1 - probabilities.double().cpu().numpy(), given)
+    cost, prices = transport(1 - probabilities.double().cpu().numpy())
     return cost, mean_and_stderr(torch.from_numpy(prices))[1]
-
-
-def _read_shares(shares: Sequence[float]) -> NDArray[np.float64]:
-    given: NDArray[np.float64] = np.asarray(shares, dtype=np.float64)
-    if given.ndim != 1 or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-6:
-        raise ValueError(f"shares={shares} must be a number for each class, not negative, and sum to 1.")
-    return given / float(given.sum())
 
 
 def _check_no_log_probabilities(logits: Tensor) -> None:
@@ -455,10 +426,9 @@ def _change(evaluator: Evaluator, block: slice) -> Tree:
     return change_examples(changes, examples, count, seed=evaluator.seed, block=block.start, option="change")
 
 
-def _score(logarithms: Tensor, score: Score) -> Tensor:
-    """Return how certain each prediction is: its negative entropy, or the largest probability."""
+def _find_entropies(logarithms: Tensor) -> Tensor:
     # A probability of zero may have the logarithm -inf.
-    return (logarithms.exp() * logarithms.clamp(min=-1e300)).sum(1) if score == "entropy" else logarithms.amax(1).exp()
+    return -(logarithms.exp() * logarithms.clamp(min=-1e300)).sum(1)
 
 
 def _find_threshold(scores: Tensor, errors: int) -> float:

@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 _ROUNDING = 1e-9  # of masses, where an example has mass 1
 
 
-def transport(
-    costs: NDArray[np.float64], shares: NDArray[np.float64]
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean cost of the cheapest assignment of examples to classes in which class k gets ``shares[k]``.
+def transport(costs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the mean cost of the cheapest assignment of examples to classes in which all classes get the same share.
 
-    Also return the prices of examples and of classes (the dual solution): a price is how fast the mean cost rises with
-    the mass of an example or class, up to a constant that all have in common.
+    Also return the prices of examples (of the dual solution): a price is how fast the mean cost rises with the mass of
+    an example, up to a constant that all have in common.
 
     Successive shortest paths (Ahuja, Magnanti and Orlin 1993, section 9.7): every example starts in the class that is
     cheapest with a fee; then mass moves from a class with too much to one with too little, along the chain of classes
@@ -22,12 +20,11 @@ def transport(
 
     Args:
         costs: Of each example in each class, examples × classes.
-        shares: Of each class; they sum to 1.
     """
     costs, (count, classes) = np.ascontiguousarray(costs.T), costs.shape
-    mass, fees = np.zeros_like(costs), _guess_fees(costs, shares)
+    mass, fees = np.zeros_like(costs), _guess_fees(costs)
     mass[(costs + fees[:, None]).argmin(0), np.arange(count)] = 1.0
-    excess = mass.sum(1) - count * shares
+    excess = mass.sum(1) - count / classes
     # What it costs to move one example from a class to another, and which example that is.
     prices, movers = np.full((classes, classes), np.inf), np.zeros((classes, classes), np.int64)
     potential, changed = -fees, set(range(classes))
@@ -39,7 +36,7 @@ def transport(
                 movers[one] = rows[cheapest]
             prices[one] = costs[range(classes), movers[one]] - costs[one, movers[one]] if len(rows) else np.inf
         if excess.max() <= _ROUNDING or excess.min() >= -_ROUNDING:
-            return float((mass * costs).sum() / count), (costs - potential[:, None]).min(0), potential
+            return float((mass * costs).sum() / count), (costs - potential[:, None]).min(0)
         # Dijkstra's algorithm, from all classes with too much to the nearest with too little.
         distance, before = np.where(excess > _ROUNDING, 0.0, np.inf), np.full(classes, -1)
         done = np.zeros(classes, bool)
@@ -60,21 +57,19 @@ def transport(
         changed = set(chain)
 
 
-def _guess_fees(costs: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a fee for each class with which the classes that are cheapest have nearly the given shares.
+def _guess_fees(costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a fee for each class with which the classes that are cheapest have nearly equal shares.
 
     Sinkhorn's iterations: each example is divided by a softmax, of which the temperature falls.
     """
-    wanted = shares > 0
-    fees = np.where(wanted, 0.0, 2 * np.ptp(costs))  # with this, a class is never the cheapest
-    divided, wants = costs[wanted].astype(np.float32), shares[wanted]
+    classes, divided = len(costs), costs.astype(np.float32)
+    fees = np.zeros(classes)
     for temperature in float(divided.std()) * np.geomspace(1, 1e-3, 12).repeat(4):
         if temperature == 0:
             break
-        logits = (divided + fees[wanted, None].astype(np.float32)) / np.float32(-temperature)
+        logits = (divided + fees[:, None].astype(np.float32)) / np.float32(-temperature)
         weights = np.exp(logits - logits.max(0))
         found = (weights / weights.sum(0)).mean(1)
-        fees[wanted] += temperature * np.log(np.maximum(found, np.finfo(float).tiny) / wants)
-    fees[wanted] -= fees[wanted].min()
-    fees[~wanted] += fees.max()
+        fees += temperature * np.log(np.maximum(found, np.finfo(float).tiny) * classes)
+    fees -= fees.min()
     return fees
