@@ -393,13 +393,13 @@ def plot_ranking(
 
 
 def _caption(ranking: Ranking, names: Sequence[str], *, by_default: bool) -> str:
-    level, count = f"{ranking.level * 100:g}%", len(ranking.scores)
+    count = len(ranking.scores)
     alone = " if models were independent" if ranking.pool.clustered else ""
     shown = f"; {len(names)} best of {count}" if by_default and len(names) < count else ""
     chosen = [best["pearson"] for best in ranking.best.values() if best["pearson"].variant in names]
     variants = ", ".join(f"{best.variant} (best of {len(best.variants)})" for best in chosen)
     shown += f"; not corrected for the choice: {variants}" if chosen else ""
-    return f"line and band: linear fit, {level} confidence{alone}; r with its {level} interval{shown}"
+    return f"line and band: linear fit, 95% confidence{alone}; r with its 95% interval{shown}"
 
 
 def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme) -> None:
@@ -422,7 +422,7 @@ def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         fine = np.linspace(low - 0.06 * (high - low), high + 0.06 * (high - low), 200)
-    line, half = _fit(values, gaps, fine, ranking.level)
+    line, half = _fit(values, gaps, fine)
     axes.fill_between(fine, line - half, line + half, color=colors.ink, alpha=0.14, lw=0)
     axes.plot(fine, line, color=colors.ink, lw=1.3)
     axes.scatter(values, gaps, color=colors.simple, s=26, lw=0.5, ec=colors.ground, zorder=3)
@@ -433,15 +433,15 @@ def _plot_panel(axes: Axes, ranking: Ranking, name: str, colors: Theme) -> None:
         axes.set_xlabel(f"× 10^{power}", parse_math=False)
 
 
-def _fit(values: Array, gaps: Array, at: Array, level: float) -> tuple[Array, Array]:
-    """Fit a line by least squares; return it and the half width of its confidence band."""
+def _fit(values: Array, gaps: Array, at: Array) -> tuple[Array, Array]:
+    """Fit a line by least squares; return it and the half width of its 95% confidence band."""
     freedom = len(values) - 2
     # In units of the spread, so that squares neither overflow nor vanish.
     x, where = ((each - values.mean()) / np.ptp(values) for each in (values, at))
     slope = float(x @ (gaps - gaps.mean()) / (x @ x))
     residual = gaps - gaps.mean() - slope * x
     scatter = math.sqrt(float(residual @ residual) / freedom)
-    margin = student_quantile((1 + level) / 2, freedom) * scatter
+    margin = student_quantile(0.975, freedom) * scatter
     return gaps.mean() + slope * where, margin * np.sqrt(1 / len(x) + where**2 / (x @ x))
 
 

@@ -30,7 +30,7 @@ def test_help_and_version(run):
         (["measure", SMALL, "--at", "9"], "--at 9 is not a layer of this model"),
         (["measure", SMALL, "--plot", "figure.gif"], "expected a file that ends in .pdf or .png or .svg"),
         (["measure", SMALL, "--plot", "absent/figure.png"], "the folder absent does not exist"),
-        (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json or .safetensors"),
+        (["measure", SMALL, "--save", "m.txt"], "expected a file that ends in .json"),
         (["measure", SMALL, "--device", "foo"], "--device foo is not a device. Write 'cpu', 'cuda', 'cuda:0' or"),
         (["measure", SMALL, "--weights", "absent.pt"], "absent.pt does not exist"),
         (["measure", "tests/cli/networks.py:small"], "as in an import, relative to the working directory: tests.cli"),

@@ -57,7 +57,7 @@ def test_weights_that_code_draws_are_drawn_from_the_seed_and_said_to_be_untraine
 
 def test_a_measurement_says_what_was_measured(run, weights, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).integers(0, 256, (9, 3, 2, 2), "u1"), y=np.arange(9))
-    kept = tmp_path / "m.safetensors"
+    kept = tmp_path / "m.json"
     examples = f"--data {tmp_path / 'x.npz'} --key x --mean 0.5,0.4,0.3 --std 0.2".split()
     code, out, err = run("measure", SMALL, "--weights", weights[0], *examples, *FAST, "--save", kept, width=400)
     assert code == 0

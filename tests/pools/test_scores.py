@@ -6,7 +6,7 @@ from scipy import stats
 
 from effdeg.pools import rank
 
-CORRELATIONS = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+CORRELATIONS = {"pearson": stats.pearsonr, "kendall": stats.kendalltau}
 
 
 def make_table(seed=0, models=20, variants=3, truth=0.0, shared=0.0):
@@ -21,7 +21,7 @@ def make_table(seed=0, models=20, variants=3, truth=0.0, shared=0.0):
 @pytest.mark.parametrize("statistic", CORRELATIONS)
 def test_against_a_loop_over_resamples(statistic):
     table, correlate = make_table(truth=0.4), CORRELATIONS[statistic]
-    found = rank(table, variants={"m": "m@*"}, resamples=200, seed=3, level=0.9).best["m"][statistic]
+    found = rank(table, variants={"m": "m@*"}, resamples=200).best["m"][statistic]
     names = ["m@0", "m@1", "m@2"]
 
     def correlations(rows):
@@ -29,7 +29,7 @@ def test_against_a_loop_over_resamples(statistic):
 
     on_pool = correlations(np.arange(20))
     resampled, held_out, chosen = [], [], []
-    for rows in np.random.default_rng(3).integers(0, 20, (200, 20)):
+    for rows in np.random.default_rng(0).integers(0, 20, (200, 20)):
         drawn = correlations(rows)
         resampled.append(np.arctanh(drawn))
         outside = np.setdiff1d(np.arange(20), rows)
@@ -44,8 +44,8 @@ def test_against_a_loop_over_resamples(statistic):
     assert found.corrected == pytest.approx(np.mean(parts))
     assert found.corrected < found.value
     drops = np.arctanh(on_pool) - np.array(resampled)
-    low = np.arctanh(on_pool[best]) - max(np.quantile(each.max(axis=1), 0.95) for each in (drops, -drops))
-    high = np.quantile(np.array(resampled)[:, best], 0.95)
+    low = np.arctanh(on_pool[best]) - max(np.quantile(each.max(axis=1), 0.975) for each in (drops, -drops))
+    high = np.quantile(np.array(resampled)[:, best], 0.975)
     assert found.interval == pytest.approx((np.tanh(low), np.tanh(high)))
 
 
@@ -55,7 +55,7 @@ def test_without_any_correlation_the_corrected_interval_covers_zero():
     covered, naive, values, corrected = ({name: [] for name in CORRELATIONS} for _ in range(4))
     for seed in range(pools):
         table = make_table(seed, models=30, variants=5, shared=0.4)
-        ranking = rank(table, variants={"m": "m@*"}, resamples=200, seed=seed)
+        ranking = rank(table, variants={"m": "m@*"}, resamples=200)
         for name, best in ranking.best["m"].items():
             covered[name].append(best.interval[0] <= 0 <= best.interval[1])
             low, high = getattr(ranking.scores[best.variant], name).interval

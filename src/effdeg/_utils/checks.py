@@ -102,12 +102,6 @@ def check_number(name: str, value: object, meaning: str, *, zero: bool = False) 
     return number
 
 
-def check_level(level: float) -> None:
-    """Raise unless ``level`` can be the confidence level of an interval."""
-    if not 0 < level < 1:
-        raise ValueError(f"level={level!r} must lie between 0 and 1, such as 0.95.")
-
-
 def check_weight(weight: object, *, varying: str = "") -> float:
     """Return the weight of a penalty; raise unless it can be one. ``varying`` says how to give one that changes."""
     changing = f". One that changes during training {varying}" if varying else ""

@@ -6,8 +6,6 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from effdeg._utils.checks import check_level
-
 _FEW = 100
 """Up to this many degrees of freedom the distribution is a short sum; beyond, its expansion is exact to 1e-7."""
 
@@ -35,9 +33,8 @@ def power_of_two(largest: Tensor) -> Tensor:
     return torch.where(regular, largest / 2 / mantissa, 1.0).clamp(min=torch.finfo(largest.dtype).tiny)
 
 
-def interval(mean: float, stderr: float, *, count: int, level: float) -> tuple[float, float]:
+def interval(mean: float, stderr: float, *, count: int, level: float = 0.95) -> tuple[float, float]:
     """Return the interval that covers the true mean with probability ``level``, by Student's t."""
-    check_level(level)
     margin = student_quantile((1 + level) / 2, count - 1) * stderr if count > 1 else math.inf
     return mean - margin, mean + margin
 

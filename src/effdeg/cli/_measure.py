@@ -30,7 +30,7 @@ def measure(
     tolerance: o.Tolerance = None,
     device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
-    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json, .safetensors).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the measurement to this file (.json).")] = None,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -41,7 +41,7 @@ def measure(
     like a polynomial of low degree.
     """
     check_plot(plot)
-    check_target("--save", save, {".json", ".safetensors"})
+    check_target("--save", save, {".json"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it cannot be combined with --tolerance.")
     running = {**path_options.settings(), **device_options.settings(), "progress": not (json or quiet)}

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from effdeg._utils.checks import check_choice
 from effdeg._utils.files import write_figure
 from effdeg.cli import _options as o
 from effdeg.cli._output import check_plot, print_json, print_notes, print_table, write
@@ -44,7 +42,6 @@ class RankOptions:
             "of numbers, reversed where effdeg knows that larger is better.",
         ),
     ] = None
-    model: Annotated[str | None, o.option(help="The column with the models' names. Default: 'model', if any.")] = None
     strata: Annotated[
         list[str] | None,
         o.option("--within", help="Rank within each value of this column, such as a recipe, and over all of them."),
@@ -57,8 +54,6 @@ class RankOptions:
         float | None, o.option(help="Leave out models whose train_accuracy is below this, such as 0.99.")
     ] = None
     resamples: Annotated[int, typer.Option(help="Resamples of the models, for the intervals; 100 or more.")] = 2000
-    level: Annotated[float, typer.Option(help="The confidence level of the intervals.")] = 0.95
-    seed: Annotated[int, typer.Option(help="Determines the resamples.")] = 0
 
 
 @o.unbundle
@@ -68,15 +63,13 @@ def rank(
     ],
     *,
     options: RankOptions,
-    against: Annotated[str | None, o.option(help="Test every other measure against this one.")] = None,
     plot: Annotated[
         Path | None,
         o.option(
-            help="Where to save the figure (.png, .pdf, .svg). Default: TABLE-ranking.png, or none with --json. With "
-            "--within, one figure per stratum, whose name is added."
+            help="Save a figure to this file (.png, .pdf, .svg). With --within, one figure per stratum, whose name is "
+            "added."
         ),
     ] = None,
-    no_plot: Annotated[bool, typer.Option("--no-plot", help="Draw no figure.")] = False,
     json: o.Json = False,
 ) -> None:
     """Rank measures by how well they order models by their generalization gap.
@@ -84,8 +77,6 @@ def rank(
     Correlations have intervals. With hyperparameters (--by), measures are also scored among models that differ in
     only one of them. With --within, models are compared only within strata.
     """
-    if plot is not None and no_plot:
-        raise ValueError("--plot and --no-plot cannot be combined.")
     check_plot(plot)
     from effdeg import pools
 
@@ -98,22 +89,16 @@ def rank(
         raise ValueError(
             f"no measure in {table} can be ranked: {'; '.join(reasons)}. A correlation needs numbers that differ."
         )
-    tests = _test(ranked, against)
     console = Console(highlight=False, quiet=json)
     if json:
-        print_json(ranked.to_dict() | {"comparisons": [asdict(advantage) for advantage in tests]})
-    _print_ranking(console, ranked)
-    if len(tests) > 1:
-        console.print("[dim]Not corrected for multiple comparisons: of many, some p-values are small by chance.[/]")
-    for advantage in tests:
-        console.print(escape(f"{advantage}."))
-    if tests and against is None:
-        console.print("[dim]The best measure and its runner-up were chosen on the same models: p is too small.[/]")
+        print_json(ranked.to_dict())
+    for title, rows in ranked.tables():
+        print_table(console, title, rows)
+    console.print(f"[dim]{ranked.legend()}[/]")
+    print_notes(console, ranked.warnings())
     if plot is not None:
         for file, figure in _plot(ranked, plot).items():
             write(file, partial(write_figure, figure), console)
-    elif not (no_plot or json):
-        _draw(console, ranked, Path(f"{table.stem}-ranking.png"))
 
 
 def _read_variants(texts: list[str]) -> dict[str, list[str]]:
@@ -135,41 +120,3 @@ def _plot(ranked: "pools.Ranking", file: Path) -> "dict[Path, Figure]":
     # Names that differ only in characters that a file name cannot have are numbered.
     slugs = [slug if slugs.count(slug) == 1 else f"{slug}-{index}" for index, slug in enumerate(slugs, 1)]
     return {file.with_stem(f"{file.stem}-{slug}"): each for slug, each in zip(slugs, figures.values(), strict=True)}
-
-
-def _print_ranking(console: Console, ranked: "pools.Ranking") -> None:
-    for title, rows in ranked.tables():
-        print_table(console, title, rows)
-    if varied := [score for score in ranked.scores.values() if score.psi_by_axis]:
-        rows = [["measure", *(f"Ψ: {axis}" for axis in varied[0].psi_by_axis), "most wrong at"]]
-        for score in varied:
-            values = (f"{psi.value:z.2f}" for psi in score.psi_by_axis.values())
-            wrong = score.worst_sign_error is not None and score.worst_sign_error.value > 0
-            rows.append([score.measure, *values, str(score.worst_environment) if wrong else "–"])
-        models = f"models of one {' and '.join(ranked.pool.strata_by)}" if ranked.strata else "models"
-        print_table(console, f"among {models} that differ in only one hyperparameter", rows)
-    console.print(f"[dim]{ranked.legend()}[/]")
-    print_notes(console, ranked.warnings())
-
-
-def _draw(console: Console, ranked: "pools.Ranking", file: Path) -> None:
-    """Draw the default figure; if that is not possible, print a note instead of raising."""
-    try:
-        for name, figure in _plot(ranked, file).items():
-            write_figure(figure, name)
-            console.print(escape(f"written: {name}"))
-    except (ImportError, OSError) as error:
-        failed = f"no figure, {file} cannot be written: {error.strerror}" if isinstance(error, OSError) else error
-        print_notes(console, [f"note: {failed}"])
-
-
-def _test(ranked: "pools.Ranking", against: str | None) -> "list[pools.Advantage]":
-    """Test every measure against a given one, or the best against the runner-up if both rise with the target."""
-    defined = [name for name, score in ranked.scores.items() if score.undefined is None]
-    if against is None:
-        rising = [name for name in defined if (tau := ranked.scores[name].kendall) and tau.value > 0]
-        known = [name for name in rising if name not in ranked.pool.guessed]
-        best = (known if len(known) > 1 else rising)[:2]
-        return [ranked.compare(*best)] if len(best) > 1 else []
-    check_choice("--against", against, defined)
-    return [ranked.compare(name, against) for name in defined if name != against]

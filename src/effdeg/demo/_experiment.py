@@ -88,7 +88,7 @@ class Outcome:
         pairs = [[getattr(pool.average(each), score) for each in (method, other)] for pool in self.pools]
         values = scale * torch.tensor([one - two for one, two in pairs], dtype=torch.float64)
         mean, stderr = mean_and_stderr(values)
-        return SeedDifference(mean, *interval(mean, stderr, count=len(values), level=0.95))
+        return SeedDifference(mean, *interval(mean, stderr, count=len(values)))
 
     def describe_pick(self) -> list[str]:
         """Describe in sentences which network was picked, and how good the picks are."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from effdeg._adapters.paths import draw_nodes
 from effdeg._utils.checks import pluralize, shorten
-from effdeg._utils.files import replace_nonfinite, write_atomically, write_json
+from effdeg._utils.files import replace_nonfinite, write_json
 from effdeg._utils.shapes import Float, Int
 from effdeg._utils.statistics import format_estimate, format_interval, interval, mean_and_stderr
 from effdeg._utils.tables import Rows, make_frame, render_tables
@@ -119,13 +119,9 @@ class Measurement:
         total = weighted.sum().item()
         return weighted[(len(weighted) + 1) // 2 :].sum().item() / total if total > 0 else 0.0
 
-    def interval(self, level: float = 0.95, *, normalized: bool = False) -> tuple[float, float]:
-        """Return the interval that covers the true mean over pairs with probability ``level``, by Student's t.
-
-        Raises:
-            ValueError: If ``level`` is not between 0 and 1.
-        """
-        return interval(*self.estimate(normalized=normalized), count=len(self.per_path), level=level)
+    def interval(self, *, normalized: bool = False) -> tuple[float, float]:
+        """Return the interval that covers the true mean over pairs with a probability of 95%, by Student's t."""
+        return interval(*self.estimate(normalized=normalized), count=len(self.per_path))
 
     def plot(self, *, theme: str = "light") -> "Figure":
         """Draw the spectrum with its intervals and the distribution over paths. Needs the extra ``plots``."""
@@ -134,7 +130,7 @@ class Measurement:
         return plot_measurement(self, theme=theme)
 
     def save(self, file: str | Path) -> Path:
-        """Write the measurement without loss to a ``.json`` or ``.safetensors`` file, completely or not at all.
+        """Write the measurement without loss to a ``.json`` file, completely or not at all.
 
         Returns:
             The file, for :meth:`load`.
@@ -150,16 +146,10 @@ class Measurement:
             >>> again.value == measured.value
             True
         """
-        file = _check_suffix(file)
-        if file.suffix == ".safetensors":
-            from safetensors.torch import save
-
-            numbers = {"residual": self.residual, "confidence": self.confidence}
-            header = {"format": FORMAT, **numbers, "settings": asdict(self.settings)}
-            tensors = {name: getattr(self, name).contiguous() for name in _TENSORS}
-            write_atomically(file, save(tensors, metadata={"effdeg": json.dumps(header)}))
-        else:
-            write_json(file, self.to_dict())
+        file = Path(file)
+        if file.suffix != ".json":
+            raise ValueError(f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json file.")
+        write_json(file, self.to_dict())
         return file
 
     @classmethod
@@ -170,31 +160,25 @@ class Measurement:
             ValueError: If the file is not a measurement, is damaged, or was saved in another format version.
             FileNotFoundError: If there is no such file.
         """
-        file = _check_suffix(file)
         try:
-            header, tensors = _read(file)
-        except FileNotFoundError:
-            raise
-        except Exception as error:
+            record = json.loads(Path(file).read_text(encoding="utf-8"))
+        except ValueError as error:
             raise ValueError(f"{file} is not a measurement that effdeg saved: {error}.") from error
-        if not isinstance(header, dict) or not {"format", "residual", "settings"} <= set(header):
-            raise ValueError(f"{file} is not a measurement that effdeg saved, though it can be read.")
-        if header["format"] != FORMAT:
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ValueError(
-                f"{file} has format {header['format']}, and this version of effdeg ({__version__}) reads {FORMAT}: "
-                f"it was saved by a{'n older' if header['format'] == 1 else 'nother'} version. Measure again, or read "
-                "it with the version that saved it."
+                f"{file} is not a measurement of format {FORMAT}, which this version of effdeg ({__version__}) reads. "
+                "If another version saved it, read it with that, or measure again."
             )
         try:
             # JSON has only lists.
             settings: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in header["settings"].items()
+                name: tuple(value) if isinstance(value, list) else value for name, value in record["settings"].items()
             }
-            read = {name: _tensor(name, tensors[name]) for name in _TENSORS}
+            read = {name: _tensor(name, record[name]) for name in _TENSORS}
             if len({len(read[name]) for name in ("per_path", "per_path_normalized", "pairs")}) > 1:
                 raise ValueError("its numbers of paths differ")
-            confidence = header.get("confidence")  # older files have none
-            return cls(**read, residual=header["residual"], settings=Settings(**settings), confidence=confidence)
+            confidence = record.get("confidence")  # older files have none
+            return cls(**read, residual=record["residual"], settings=Settings(**settings), confidence=confidence)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{file} is a measurement that was changed or damaged: {error}.") from error
 
@@ -347,32 +331,7 @@ class Measurement:
         return f"Measurement(value={self.value:.6g}, stderr={self.stderr:.2g}, paths={len(self.per_path)})"
 
 
-def _check_suffix(file: str | Path) -> Path:
-    file = Path(file)
-    if file.suffix not in {".json", ".safetensors"}:
-        raise ValueError(
-            f"{file} has the suffix {file.suffix!r}; a measurement is kept in a .json or .safetensors file."
-        )
-    return file
-
-
-def _read(file: Path) -> tuple[Any, Any]:
-    """Read a file into a header and a mapping of tensors or lists."""
-    if file.suffix == ".json":
-        header = json.loads(file.read_text())
-        return header, header
-    from safetensors import safe_open
-
-    with safe_open(file, "pt") as stored:
-        return json.loads((stored.metadata() or {}).get("effdeg", "null")), {
-            name: stored.get_tensor(name)
-            for name in stored.keys()  # noqa: SIM118  (not a dict)
-        }
-
-
 def _tensor(name: str, numbers: Any) -> Tensor:
-    if isinstance(numbers, Tensor):
-        return numbers
     if name == "pairs":
         return torch.tensor(numbers, dtype=torch.int64, device="cpu")
     finite = [math.inf if number is None else number for number in numbers]

@@ -12,7 +12,7 @@ from effdeg.pools._picking import pick
 from effdeg.pools._pool import measure_pool
 from effdeg.pools._ranked import Pool, read_table
 from effdeg.pools._ranking import Ranking, rank
-from effdeg.pools._statistics import Advantage, BestVariant, Environment, Score, Statistic
+from effdeg.pools._statistics import Advantage, BestVariant, Score, Statistic
 from effdeg.pools._table import PoolRows
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Choice",
     "Comparison",
     "Difference",
-    "Environment",
     "Pool",
     "PoolRows",
     "Ranking",

@@ -16,7 +16,7 @@ from effdeg._adapters.arguments import DataNote
 from effdeg._adapters.examples import Examples, as_examples, split_labels
 from effdeg._adapters.inference import Model, seed_everything
 from effdeg._adapters.prompts import read_prompts
-from effdeg._utils.checks import check_count, check_level
+from effdeg._utils.checks import check_count
 from effdeg._utils.files import replace_nonfinite
 from effdeg._utils.statistics import format_interval, interval, mean_and_stderr
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
@@ -105,20 +105,16 @@ class Comparison:
         """The models' names, simplest first."""
         return list(self.measurements)
 
-    def differences(self, level: float = 0.95) -> list[Difference]:
-        """Return all n differences between two models, with intervals that hold together with probability ``level``.
+    def differences(self) -> list[Difference]:
+        """Return all n differences between two models, with intervals that hold together with a probability of 95%.
 
-        Each interval is of level 1 − (1 − ``level``) / n.
-
-        Raises:
-            ValueError: If ``level`` is not between 0 and 1.
+        Each interval is of level 1 − 0.05 / n.
         """
-        check_level(level)
         pairs, differences = list(combinations(self.ranking, 2)), []
         for simpler, other in pairs:
             one, two = (self.measurements[name].sample(normalized=self.normalized) for name in (simpler, other))
             mean, stderr = mean_and_stderr(two - one)
-            bounds = interval(mean, stderr, count=len(one), level=1 - (1 - level) / len(pairs))
+            bounds = interval(mean, stderr, count=len(one), level=1 - (1 - 0.95) / len(pairs))
             differences.append(Difference(simpler, other, mean, stderr, bounds, float(two.mean())))
         return differences
 

@@ -1,14 +1,13 @@
 """Rank measures by how they order a pool of models: all statistics, on the models and on resamples of them."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, check_count, check_level, pluralize, shorten, suggest
+from effdeg._utils.checks import check_choice, check_count, pluralize, shorten
 from effdeg._utils.imports import require
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg.pools._ranked import (
@@ -25,6 +24,7 @@ from effdeg.pools._ranked import (
     join,
 )
 from effdeg.pools._statistics import (
+    LEVEL,
     STATISTICS,
     Advantage,
     BestVariant,
@@ -44,22 +44,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MIN_RESAMPLES = 100  # with fewer, the ends of a 95% interval are too uncertain
-_SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
-_LARGER_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "score", "f", "precision", "recall", "reward", "return", "top"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
-
-
-class Strata(dict[str, "Ranking"]):
-    """The rankings of strata by name; the error for another name says why there is none."""
-
-    def __init__(self, rankings: "Mapping[str, Ranking]", left_out: Mapping[str, str]) -> None:
-        super().__init__(rankings)
-        self._left_out = left_out
-
-    def __missing__(self, name: str) -> "Ranking":
-        if name in self._left_out:
-            raise KeyError(f"the stratum {name!r} is left out: {self._left_out[name]}")
-        raise KeyError(f"there is no stratum {name!r}. {suggest(name, self)}" if self else "there are no strata")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,8 +71,6 @@ class Ranking:
     pool: Pool
     scores: Mapping[str, Score]
     resampled: Mapping[str, Array]
-    level: float
-    seed: int
     unvaried: Sequence[str] = ()
     unconditioned: Sequence[str] = ()
     best: Mapping[str, Mapping[str, BestVariant]] = field(default_factory=dict)
@@ -130,11 +113,11 @@ class Ranking:
         one, two = (self.resampled[statistic][:, list(self.pool.measures).index(name)] for name in (measure, other))
         differences = sign * (one - two)
         differences[np.abs(differences) < 1e-12] = 0.0  # a rounding error is no advantage
-        interval = percentiles(differences, self.level)
+        interval = percentiles(differences)
         defined = differences[np.isfinite(differences)]
         p_value = None if interval is None else (int((defined <= 0).sum()) + 1) / (len(defined) + 1)
         value = sign * (values[0] - values[1])
-        return Advantage(measure, other, statistic, values, value, interval, p_value, self.level)
+        return Advantage(measure, other, statistic, values, value, interval, p_value)
 
     def plot(self, measures: Sequence[str] | None = None, *, theme: str = "light") -> "Figure":
         """Plot the gap against each measure, with a linear fit and its confidence band. Needs the extra ``plots``.
@@ -192,7 +175,7 @@ class Ranking:
         return [f"note: {note}." for note in (*_list_notes(self), *_list_advice(self))]
 
     def notes(self) -> list[str]:
-        """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
+        """Return all warnings except advice on models that do not fit and on signs, without periods."""
         return list(_list_notes(self))
 
     def rows(self) -> Rows:
@@ -235,7 +218,7 @@ class Ranking:
         """Describe where the intervals come from, without a period."""
         if not self.resampled:
             return "no measure can be ranked" + (" over all strata" if self.strata else "")
-        text = f"{self.level * 100:g}% intervals"
+        text = f"{LEVEL:.0%} intervals"
         if self.strata:
             text = f"models are compared within {join(self.pool.strata_by)} only; {text}"
         if self.pool.cluster_count < MIN_RESAMPLED:
@@ -264,15 +247,13 @@ class Ranking:
             "hyperparameters": list(self.pool.hyperparameters),
             "clusters": self.pool.cluster_count,
             "resamples": self.resamples,
-            "level": self.level,
-            "seed": self.seed,
             "ranking": list(self.scores),
             "scores": json.loads(json.dumps(scores, default=str)),  # tuples become lists, other types strings
             "best": {
                 family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in by_statistic.items()}
                 for family, by_statistic in self.best.items()
             },
-            "duplicates": [list(names) for names in self.pool.duplicates],
+            "repeated": list(self.pool.repeated),
             "notes": self.warnings(),
             "strata": {name: inside.to_dict() for name, inside in self.strata.items()},
         }
@@ -288,7 +269,7 @@ class Ranking:
         """Return all tables with their titles: the scores, the best variants, and the same of each stratum."""
         parts = [(self.title(), self.rows())]
         if self.best:
-            parts.append((f"the best of several variants, with its {self.level * 100:g}% interval", self.best_rows()))
+            parts.append((f"the best of several variants, with its {LEVEL:.0%} interval", self.best_rows()))
         for inside in self.strata.values():
             parts += [(f"{inside.pool.describe_stratum()}: {title}", rows) for title, rows in inside.tables()]
         return parts
@@ -311,13 +292,10 @@ def rank(
     measures: Sequence[str] | None = None,
     hyperparameters: Sequence[str] = (),
     clusters: Sequence[str] | None = None,
-    model: str | None = None,
     strata: Sequence[str] | None = None,
     variants: Mapping[str, str | Sequence[str]] | None = None,
     fit: float | None = None,
     resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
 ) -> Ranking:
     """Score how well measures rank a pool of models by their generalization gap.
 
@@ -354,7 +332,7 @@ def rank(
 
     Args:
         table: One row per model: a dict of columns, a list of dicts, a data frame, or the path of a ``.csv`` or
-            ``.parquet`` file (see :func:`read_table`).
+            ``.parquet`` file (see :func:`read_table`). A column ``model`` holds the models' names.
         target: The column to predict; larger is worse. A leading minus, as in ``"-test_accuracy"``, negates it.
         measures: The columns that may predict it; a leading minus, as in ``"-margin"``, negates one for which larger is
             better. By default every column of numbers that has no other role, except the accuracies and the gap;
@@ -362,15 +340,12 @@ def rank(
         hyperparameters: The columns that describe how each model was trained, needed for Ψ, sign errors and
             conditional information. Only numbers have an order: all pairs of other values count as neighbors.
         clusters: The hyperparameters whose combinations are drawn, each with all its models; by default all.
-        model: The column with the models' names; by default ``"model"`` if there is one.
         strata: The columns whose combinations are strata, such as ``["recipe"]``; they may be hyperparameters too.
             Strata of fewer than 5 models or 3 configurations, or in which the target is constant, are left out.
         variants: The variants of a measure by the name of the family: names, or patterns such as ``"sharpness@*"``.
         fit: The least ``train_accuracy``, such as 0.99; models below it, or without one, are left out. By default all
             are ranked, and a note says how many are below 0.99.
-        resamples: The number of resamples for the intervals; at least 100.
-        level: The confidence level of the intervals.
-        seed: The seed of the resamples, which all measures share.
+        resamples: The number of resamples for the intervals of 95%, which all measures share; at least 100.
 
     Returns:
         The measures by Kendall's τ, best first. Those that are constant, or not finite for some model, are undefined;
@@ -386,16 +361,11 @@ def rank(
     """
     require("scipy", extra="pools", purpose="a ranking")
     check_count("resamples", resamples, least=_MIN_RESAMPLES)
-    check_count("seed", seed, least=0)
-    check_level(level)
-    pool = Pool.from_table(as_frame(table), target, measures, hyperparameters, clusters, model, strata or (), fit)
+    pool = Pool.from_table(as_frame(table), target, measures, hyperparameters, clusters, strata or (), fit)
     families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
-    counts = _draw(pool, resamples, np.random.default_rng(seed))
-    inside = {
-        name: _rank_pool(pool.select(name), counts[:, rows], level, seed, families)
-        for name, rows in pool.strata.items()
-    }
-    return replace(_rank_pool(pool, counts, level, seed, families), strata=Strata(inside, pool.left_out_strata))
+    counts = _draw(pool, resamples, np.random.default_rng(0))
+    inside = {name: _rank_pool(pool.select(name), counts[:, rows], families) for name, rows in pool.strata.items()}
+    return replace(_rank_pool(pool, counts, families), strata=inside)
 
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
@@ -414,16 +384,16 @@ def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
     return counts
 
 
-def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Mapping[str, Sequence[str]]) -> Ranking:
+def _rank_pool(pool: Pool, counts: Array, families: Mapping[str, Sequence[str]]) -> Ranking:
     undefined = {name: Score(name, undefined=reason) for name, reason in pool.undefined.items()}
     if not pool.measures:
-        return Ranking(pool, undefined, {}, level, seed)
+        return Ranking(pool, undefined, {})
     evaluation = Evaluation(pool)
     observed = evaluation(np.ones((1, len(pool))))
     resampled = evaluation(counts)
     if pool.cluster_count < MIN_RESAMPLED:
         resampled = {name: np.full_like(values, np.nan) for name, values in resampled.items()}
-    scores = [_score(evaluation, observed, resampled, column, level) for column in range(len(pool.measures))]
+    scores = [_score(evaluation, observed, resampled, column) for column in range(len(pool.measures))]
     scores.sort(key=lambda score: score.kendall.value if score.kendall else -np.inf, reverse=True)
     varied = evaluation.neighbors.axes if evaluation.neighbors else []
     given = {name for names in evaluation.information.sets for name in names} if evaluation.information else set()
@@ -432,21 +402,19 @@ def _rank_pool(pool: Pool, counts: Array, level: float, seed: int, families: Map
     return Ranking(
         pool=pool,
         scores={score.measure: score for score in scores} | undefined,
-        resampled={name: resampled[name] for name in STATISTICS if name in resampled},
-        level=level,
-        seed=seed,
+        resampled=resampled,
         unvaried=[name for name in pool.hyperparameters if name not in varied],
         unconditioned=[name for name in pool.hyperparameters if name not in given],
-        best=choose_best(families, list(pool.measures), observed, resampled, outside, level),
+        best=choose_best(families, list(pool.measures), observed, resampled, outside),
     )
 
 
-def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
+def _correlate(measured: Array, pool: Pool) -> Statistic:
     """Return Pearson's r with Fisher's interval; with strata the mean of their own, as :func:`rank` defines it."""
     stats = require("scipy.stats", extra="pools", purpose="a ranking")
     if not pool.strata:
         linear = stats.pearsonr(scale_down(measured), scale_down(pool.gaps))
-        low, high = linear.confidence_interval(level)
+        low, high = linear.confidence_interval(LEVEL)
         return Statistic(float(linear.statistic), (float(low), float(high)))
     varied = [rows for rows in pool.strata.values() if np.any(measured[rows] != measured[rows[0]])]
     pairs = [(scale_down(measured[rows]), scale_down(pool.gaps[rows])) for rows in varied]
@@ -457,65 +425,45 @@ def _correlate(measured: Array, pool: Pool, level: float) -> Statistic:
     if abs(value) > 1 - 1e-12:
         return Statistic(value, (value, value))
     error = np.sqrt((weights**2 * (1 - inside**2) ** 2 / (sizes - 3)).sum()) / (1 - value**2)
-    low, high = np.tanh(np.arctanh(value) + stats.norm.ppf((1 + level) / 2) * error * np.array([-1, 1]))
+    low, high = np.tanh(np.arctanh(value) + stats.norm.ppf((1 + LEVEL) / 2) * error * np.array([-1, 1]))
     return Statistic(value, (float(low), float(high)))
 
 
-def _score(
-    evaluation: Evaluation, observed: dict[str, Array], resampled: dict[str, Array], column: int, level: float
-) -> Score:
+def _score(evaluation: Evaluation, observed: dict[str, Array], resampled: dict[str, Array], column: int) -> Score:
     """Collect the statistics of one measure: SciPy's correlations where it has them, intervals from the resamples."""
     pool = evaluation.pool
     name, measured = list(pool.measures.items())[column]
-
-    def statistic(values: Array, samples: Array) -> Statistic:
-        return Statistic(float(values[0, column]), percentiles(samples[:, column], level))
-
-    parts: dict[str, Any] = {key: statistic(observed[key], resampled[key]) for key in STATISTICS if key in observed}
+    parts: dict[str, Any] = {
+        key: Statistic(float(values[0, column]), percentiles(resampled[key][:, column]))
+        for key, values in observed.items()
+    }
     stats = require("scipy.stats", extra="pools", purpose="a ranking")
-    linear = _correlate(measured, pool, level)
-    parts["pearson_resampled"] = drawn = parts["pearson"].interval
+    linear = _correlate(measured, pool)
     # Fisher's interval holds for independent models.
-    parts["pearson"] = Statistic(linear.value, drawn if pool.clustered else linear.interval)
+    parts["pearson"] = Statistic(linear.value, parts["pearson"].interval if pool.clustered else linear.interval)
     if not pool.strata:
         for key, correlate in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
             parts[key] = Statistic(float(correlate(measured, pool.gaps)[0]), parts[key].interval)
-    if neighbors := evaluation.neighbors:
-        by_axis = zip(neighbors.axes, observed["psi_by_axis"], resampled["psi_by_axis"], strict=True)
-        parts["psi_by_axis"] = {axis: statistic(values, samples) for axis, values, samples in by_axis}
-        if neighbors.environments:
-            worst = int(observed["sign_errors"][:, 0, column].argmax())
-            parts["worst_environment"] = neighbors.environments[worst]
-    if evaluation.information:
-        least = int(np.nanargmin(observed["information_by_set"][:, 0, column]))
-        parts["information_given"] = evaluation.information.sets[least]
     return Score(name, **parts)
 
 
 def _list_advice(ranking: Ranking) -> Iterator[str]:
-    """Return advice on models that do not fit, the target and signs of measures, and notes on strata."""
-    pool = ranking.pool
-    target, table = pool.target, pool.table
+    """Return advice on models that do not fit, on a gap that is another number, and on signs of measures."""
+    pool, table = ranking.pool, ranking.pool.table
     if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
         least = find_least_fit(table)
         yield (
             f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {least:g} or missing), and a "
             f"correlation over both kinds may come from that difference: leave them out with fit={least:g}"
         )
-    if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
+    if pool.target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
         yield from _compare_gaps(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
-    elif not target.startswith("-") and _LARGER_IS_BETTER & {*re.split(r"[^a-z]+", target.lower())}:
+    if ranking.falling:
+        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in ranking.falling)
         yield (
-            f"larger values of {target} count as worse, as those of a gap do, so τ > 0 is for measures that rise with "
-            f"it: if larger is better, use target='-{target}'"
+            f"{', '.join(ranking.falling)}: lower where {pool.target} is larger. If larger is meant to be better, rank "
+            f"as {opposite}"
         )
-    yield from _describe_falling(pool, ranking.falling)
-    for inside in ranking.strata.values():
-        stratum = inside.pool.describe_stratum()
-        undefined = {name: why for name, why in inside.pool.undefined.items() if name not in pool.undefined}
-        yield from (f"in {stratum}, {name} is {why}" for name, why in undefined.items())
-        falling = [name for name in inside.falling if name not in ranking.falling]
-        yield from (f"in {stratum}, {note}" for note in _describe_falling(inside.pool, falling))
 
 
 def _compare_gaps(gaps: Array, differences: Array) -> Iterator[str]:
@@ -532,23 +480,18 @@ def _compare_gaps(gaps: Array, differences: Array) -> Iterator[str]:
         yield f"gap is not {FITTED} − {TESTED}{advice}"
 
 
-def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
-    if names:
-        fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
-        target = "the gap" if pool.target == "gap" else pool.target
-        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in names)
-        advice = f"if larger is meant to be better, rank {them} as {opposite}"
-        yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
-
-
 def _list_notes(ranking: Ranking) -> Iterator[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    yield from _describe_rows(pool)
+    if pool.repeated:
+        yield f"rows that repeat a model are left out: {shorten(pool.repeated, 5)}"
+    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
     yield from (f"{name} is {why}" for name, why in pool.undefined.items())
-    for content in dict.fromkeys(pool.left_out.values()):
-        names = [name for name, held in pool.left_out.items() if held == content]
-        yield f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
+    if pool.left_out:
+        yield f"not ranked, since not every cell is a number: {', '.join(pool.left_out)}"
     if pool.guessed:
         yield (
             f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
@@ -560,28 +503,6 @@ def _list_notes(ranking: Ranking) -> Iterator[str]:
     if any(best.corrected is None for best in chosen):
         few = f"{FEW_CLUSTERS} configurations or more"
         yield f"the best of several variants is corrected for the choice only with {few}"
-
-
-def _describe_rows(pool: Pool) -> Iterator[str]:
-    """Describe rows that count once, that may be no models of their own, and that are left out."""
-    if groups := pool.duplicates:
-        described = [
-            f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
-            for names in groups[:3]
-        ]
-        if len(groups) > 3:
-            described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
-        yield f"{'; '.join(described)}: counted once"
-    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
-    twins = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
-    if alike := [join([str(name) for name in rows]) for rows in twins.groups.values()]:
-        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
-    if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
-        yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
-    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
-    if pool.fit is not None and pool.below_fit:
-        models = pluralize(len(pool.below_fit), "model")
-        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
 
 
 def _describe_neighbors(ranking: Ranking) -> Iterator[str]:

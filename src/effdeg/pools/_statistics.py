@@ -6,7 +6,7 @@ Models enter as the signs of the differences in their measures (measures × mode
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import combinations, pairwise
 from typing import Any
@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 
 from effdeg._utils.checks import suggest
 from effdeg._utils.imports import require
-from effdeg.pools._ranked import Array, Indices, Pool, format_cell
+from effdeg.pools._ranked import Array, Indices, Pool
 
 Interval = tuple[float, float]
 
-CORRELATIONS = ("pearson", "spearman", "kendall")
+CORRELATIONS = ("pearson", "kendall")
+"""By these a variant may be the best one."""
+LEVEL = 0.95
+"""Of all intervals."""
 # Beyond, z = atanh r is infinite: all models in a row.
 _LARGEST = 1 - 1e-12
 
@@ -56,28 +59,6 @@ class Statistic:
 
 
 @dataclass(frozen=True)
-class Environment:
-    """A step of one hyperparameter from one value to another, all others held fixed (Dziugaite et al., 2020).
-
-    A number steps to the next larger one in the table. Texts have no order: each pair of them is a step, from the one
-    that comes first by name. ``pairs`` is the number of pairs of models that differ by this alone.
-
-    Example:
-        >>> from effdeg.pools import Environment
-        >>> print(Environment("lr", before=0.1, after=0.3, pairs=4))
-        lr 0.1 → 0.3
-    """
-
-    hyperparameter: str
-    before: Any
-    after: Any
-    pairs: int
-
-    def __str__(self) -> str:
-        return f"{self.hyperparameter} {format_cell(self.before)} → {format_cell(self.after)}"
-
-
-@dataclass(frozen=True)
 class Score:
     """How well one measure ranks the pool.
 
@@ -88,7 +69,9 @@ class Score:
       models that differ in one hyperparameter alone, the mean of s_ij t_ij for each setting of the others, then the
       mean over settings, then over hyperparameters. A tie counts as 0.
     - Sign error (Dziugaite et al., 2020, "In search of robust measures of generalization"): the mean of
-      (1 - s_ij t_ij) / 2 over the pairs of an environment, a step of one hyperparameter. 0 is perfect, 0.5 is chance.
+      (1 - s_ij t_ij) / 2 over the pairs of an environment: a step of one hyperparameter with all others held fixed. A
+      number steps to the next larger one in the table; of texts, which have no order, each pair is a step. 0 is
+      perfect, 0.5 is chance. ``sign_error`` is the mean over environments, ``worst_sign_error`` the largest.
     - Conditional mutual information (Jiang et al., 2020): the least I(s; t | U) / H(t | U) over all sets U of at most
       two hyperparameters. It lies between 0 and 1 and ignores the direction.
 
@@ -108,33 +91,23 @@ class Score:
         undefined: Why this measure cannot be scored, or None.
         pearson: Pearson's r, with Fisher's interval, or with the resampled one if models share a configuration and are
             not independent.
-        pearson_resampled: The interval of Pearson's r from the resamples.
-        psi_by_axis: The part of Ψ for each hyperparameter; ``psi`` is their mean.
-        sign_error: The mean sign error over environments; ``worst_sign_error`` is the largest one.
-        worst_environment: The environment of the largest one.
-        information_given: The set of hyperparameters that gives the least conditional information.
     """
 
     measure: str
     undefined: str | None = None
     pearson: Statistic | None = None
-    pearson_resampled: Interval | None = None
     spearman: Statistic | None = None
     kendall: Statistic | None = None
     psi: Statistic | None = None
-    psi_by_axis: Mapping[str, Statistic] = field(default_factory=dict)
     sign_error: Statistic | None = None
     worst_sign_error: Statistic | None = None
-    worst_environment: Environment | None = None
     conditional_information: Statistic | None = None
-    information_given: Sequence[str] = ()
 
     def __str__(self) -> str:
         if self.undefined is not None:
             return f"{self.measure}: {self.undefined}"
         known = {what: getattr(self, name) for name, what in STATISTICS.items() if getattr(self, name) is not None}
-        text = f"{self.measure}: " + ", ".join(f"{what} {statistic}" for what, statistic in known.items())
-        return text if self.worst_environment is None else f"{text}; the worst at {self.worst_environment}"
+        return f"{self.measure}: " + ", ".join(f"{what} {statistic}" for what, statistic in known.items())
 
 
 @dataclass(frozen=True)
@@ -163,7 +136,6 @@ class Advantage:
     value: float
     interval: Interval | None
     p_value: float | None
-    level: float
 
     @property
     def significant(self) -> bool:
@@ -175,7 +147,7 @@ class Advantage:
         verdict = "ranks better than" if self.significant else "is not distinguishable from"
         if self.interval is not None and self.interval[1] < 0:
             verdict = "ranks worse than"
-        uncertainty = f"{self.level * 100:g}% interval {format_range(self.interval)}"
+        uncertainty = f"{LEVEL:.0%} interval {format_range(self.interval)}"
         p_value = "" if self.p_value is None else f", one-sided p = {self.p_value:.2g}"
         return (
             f"{self.measure} {verdict} {self.other} by {STATISTICS[self.statistic]}: {one:z.2f} against {other:z.2f}, "
@@ -183,12 +155,12 @@ class Advantage:
         )
 
 
-def percentiles(sample: Array, level: float) -> Interval | None:
-    """Return the interval between percentiles of the defined values, or None if more than half are undefined."""
+def percentiles(sample: Array) -> Interval | None:
+    """Return the 95% interval between percentiles of the defined values, or None if more than half are undefined."""
     defined = sample[np.isfinite(sample)]
     if len(defined) * 2 < len(sample):
         return None
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -222,7 +194,7 @@ class BestVariant:
 
     Attributes:
         family: The name of the measure that the variants belong to.
-        statistic: ``"pearson"``, ``"spearman"`` or ``"kendall"``.
+        statistic: ``"pearson"`` or ``"kendall"``.
         variants: The variants that were chosen from; those that are undefined are left out.
         variant: The best one.
         value: Its correlation with the gap.
@@ -270,7 +242,6 @@ def choose_best(
     observed: Mapping[str, Array],
     resampled: Mapping[str, Array],
     outside: Mapping[str, Array] | None,
-    level: float,
 ) -> dict[str, dict[str, BestVariant]]:
     """Choose the best variant of each family by each correlation: on the pool, 1 × measures, and on resamples.
 
@@ -284,15 +255,13 @@ def choose_best(
             on_pool, drawn = observed[statistic][0, columns], resampled[statistic][:, columns]
             held_out = None if outside is None else outside[statistic][:, columns]
             chosen = int(on_pool.argmax())
-            corrected = _correct(on_pool, drawn, held_out, level)
+            corrected = _correct(on_pool, drawn, held_out)
             variant = BestVariant(family, statistic, defined, defined[chosen], float(on_pool[chosen]), *corrected)
             best.setdefault(family, {})[statistic] = variant
     return best
 
 
-def _correct(
-    observed: Array, resampled: Array, outside: Array | None, level: float
-) -> tuple[float | None, Interval | None]:
+def _correct(observed: Array, resampled: Array, outside: Array | None) -> tuple[float | None, Interval | None]:
     """Return the corrected value of the best variant, and its interval."""
     best = int(observed.argmax())
     complete = np.isfinite(resampled).all(1)
@@ -304,8 +273,8 @@ def _correct(
         chosen = np.take_along_axis(deviations, resampled.argmax(1)[:, None], 1)[complete]
         corrected = min(float(observed[best]), float(np.nanmean(chosen)))
     z, drawn = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (observed, resampled[complete]))
-    low = z[best] - max(np.quantile(shifts.max(1), (1 + level) / 2) for shifts in (z - drawn, drawn - z))
-    high = np.quantile(drawn[:, best], (1 + level) / 2)
+    low = z[best] - max(np.quantile(shifts.max(1), (1 + LEVEL) / 2) for shifts in (z - drawn, drawn - z))
+    high = np.quantile(drawn[:, best], (1 + LEVEL) / 2)
     return corrected, (float(np.tanh(low)), float(np.tanh(high)))
 
 
@@ -392,7 +361,7 @@ class Neighbors:
         self._first, self._second = first[alone], second[alone]
         axis = differs[alone].argmax(1)
         self._by_axis: dict[str, tuple[Indices, Indices]] = {}
-        self._by_environment: dict[Environment, Indices] = {}
+        self._by_environment: list[Indices] = []
         for number, name in enumerate(pool.hyperparameters):
             chosen = np.flatnonzero(axis == number)
             if not len(chosen):
@@ -402,12 +371,12 @@ class Neighbors:
             order = np.argsort(setting, kind="stable")
             self._by_axis[name] = chosen[order], np.flatnonzero(np.diff(setting[order], prepend=-1))
             one, other = (pool.codes[name][ends[chosen]] for ends in (self._first, self._second))
-            levels, ordered = pool.levels[name], pool.table[name].cat.ordered
-            for before, after in pairwise(range(len(levels))) if ordered else combinations(range(len(levels)), 2):
+            levels = range(len(pool.levels[name]))
+            for before, after in pairwise(levels) if pool.table[name].cat.ordered else combinations(levels, 2):
                 step = chosen[(np.minimum(one, other) == before) & (np.maximum(one, other) == after)]
                 if len(step):
-                    self._by_environment[Environment(name, levels[before], levels[after], len(step))] = step
-        self.axes, self.environments = list(self._by_axis), list(self._by_environment)
+                    self._by_environment.append(step)
+        self.axes, self.has_steps = list(self._by_axis), bool(self._by_environment)
 
     def psi(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
         """Return Ψ of each axis, axes × resamples × measures, as :class:`Score` defines it."""
@@ -424,7 +393,7 @@ class Neighbors:
     def sign_errors(self, counts: Array, measure_signs: Array, gap_signs: Array) -> Array:
         """Return the mean of (1 - s_ij t_ij) / 2 in each environment, environments × resamples × measures."""
         errors = []
-        for pairs in self._by_environment.values():
+        for pairs in self._by_environment:
             weights, agreement = self._weigh(pairs, counts, measure_signs, gap_signs)
             errors.append(divide(weights @ (1 - agreement) / 2, weights.sum(1, keepdims=True)))
         return np.stack(errors)
@@ -529,7 +498,7 @@ class Evaluation:
         self.information = ConditionalInformation(pool, *self._signs) if pool.hyperparameters else None
 
     def __call__(self, counts: Array, *, correlations_alone: bool = False) -> dict[str, Array]:
-        """Return every statistic by name, resamples × measures, and their parts with one more axis in front."""
+        """Return every statistic by name, resamples × measures."""
         size = max(1, min(_CHUNK // counts.shape[1] ** 2, 128))
         chunks = [counts[start : start + size] for start in range(0, len(counts), size)]
         found = [self._correlate(each) | ({} if correlations_alone else self._compare(each)) for each in chunks]
@@ -553,13 +522,11 @@ class Evaluation:
     def _compare(self, counts: Array) -> dict[str, Array]:
         statistics = {}
         if self.neighbors:
-            statistics["psi_by_axis"] = by_axis = self.neighbors.psi(counts, *self._signs)
-            statistics["psi"] = _average(by_axis)
-        if self.neighbors and self.neighbors.environments:
-            statistics["sign_errors"] = errors = self.neighbors.sign_errors(counts, *self._signs)
+            statistics["psi"] = _average(self.neighbors.psi(counts, *self._signs))
+        if self.neighbors and self.neighbors.has_steps:
+            errors = self.neighbors.sign_errors(counts, *self._signs)
             statistics["sign_error"] = _average(errors)
             statistics["worst_sign_error"] = np.fmax.reduce(errors)
         if self.information:
-            statistics["information_by_set"] = by_set = self.information(counts)
-            statistics["conditional_information"] = np.fmin.reduce(by_set)
+            statistics["conditional_information"] = np.fmin.reduce(self.information(counts))
         return statistics
