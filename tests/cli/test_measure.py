@@ -146,10 +146,3 @@ def test_partners_by_name(run, images, tmp_path):
     files = [each for name in "ab" for each in ("--weights", tmp_path / f"{name}.pt")]
     code, out, _ = run("compare", *command, *given, *files)
     assert json.loads(out)["measurements"]["a"]["value"] == pytest.approx(expected.value)
-    table = tmp_path / "pool.csv"
-    pool = ["pool", command[0], "--weights", tmp_path / "a.pt", "--data", images, *FAST, "--json", "--out", table]
-    code, out, _ = run(*pool, *given)
-    assert (code, json.loads(out)["rows"][0]["effective_degree"]) == (0, pytest.approx(expected.value))
-    code, _, err = run(*pool, "--partners", "mirror")
-    assert code == 2
-    assert "--partners differs (mirror or mirror + shift(1) then, mirror now)" in " ".join(err.split())

@@ -10,7 +10,7 @@ from effdeg.cli._options import DeviceOptions, FitOptions, NamedModel, PathOptio
 from effdeg.cli._rank import RankOptions
 from effdeg.io import ImageOptions
 
-ONLY_IN_PYTHON = {"damping", "progress", "tokenizer"}
+NOT_SHARED = {"damping", "partners", "progress", "tokenizer"}
 
 
 def defaults(function):
@@ -21,7 +21,7 @@ def defaults(function):
 def test_the_settings_of_a_measurement_are_those_of_the_library():
     declared = defaults(PathOptions) | defaults(FitOptions) | defaults(DeviceOptions) | {"tolerance": None}
     expected = defaults(effdeg.measure)
-    assert declared == {name: value for name, value in expected.items() if name not in ONLY_IN_PYTHON}
+    assert declared == {name: value for name, value in expected.items() if name not in NOT_SHARED}
     assert defaults(effdeg.trace).keys() <= expected.keys()
 
 

@@ -22,21 +22,6 @@ def count_correct(model, data):
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*upper half of the degrees")
-def test_a_row_along_paths_to_changed_copies(folder, data):
-    change = effdeg.changes.noise(0.5)
-    rows = measure_pool(mlp(activation=nn.ReLU), [folder], data, partners=change, proxies=["linear_regions"], **FAST)
-    for row, seed in zip(rows, (1, 2, 3), strict=True):
-        model = mlp(seed=seed, activation=nn.ReLU)
-        expected = effdeg.measure(model, data[0], partners=change, **FAST)
-        assert row["effective_degree"] == pytest.approx(expected.value)
-        traced = effdeg.trace(model, data[0], partners=change, paths=20, nodes=30)
-        steps = traced.values("softmax").diff(dim=1).abs()
-        assert row["total_variation"] == pytest.approx(float(steps.sum(1).mean()))
-        alone = effdeg.proxies.evaluate(model, data, cross_entropy, names=["linear_regions"], partners=change, **FAST)
-        assert row["linear_regions"] == pytest.approx(alone.row()["linear_regions"])
-
-
 def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
     names = ["sharpness@0.05", "jacobian_norm", "parameter_norm"]
     settings = {"components": [1, 3], "proxy_examples": 20, "seed": 4, **FAST}
@@ -70,18 +55,16 @@ def test_a_row_holds_what_each_measure_gives_alone(folder, data, train):
         assert {name: row[name] for name in expected} == expected
 
 
-def test_measures_of_predictions(folder, data, train):
-    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, **FAST)
+def test_measures_of_predictions(folder, data):
+    (row,) = measure_pool(mlp(), [folder / "a.pt"], data[0], **FAST)
     model = mlp(seed=1)
     probabilities = model(data[0]).softmax(1).detach().double()
     assert row["confidence"] == pytest.approx(probabilities.amax(1).mean().item())
     assert row["entropy"] == pytest.approx(-(probabilities * probabilities.log()).sum(1).mean().item())
-    expected = effdeg.proxies.thresholded_confidence(model, data[0], train).value
-    assert row["thresholded_confidence"] == pytest.approx(expected)
-    names = ["confidence", "entropy", "nuclear_norm", "disagreement", "thresholded_confidence"]
+    names = ["confidence", "entropy", "nuclear_norm", "disagreement"]
     assert list(row)[5:-1] == ["total_variation", "decision_regions", *names]
     for name in ("entropy", "disagreement"):  # in its own place, if it is requested
-        (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], labeled=train, proxies=name, **FAST)
+        (same,) = measure_pool(mlp(), [folder / "a.pt"], data[0], proxies=name, **FAST)
         assert same == row
         assert list(same)[7:-1] == [*(each for each in names if each != name), name]
     with pytest.raises(effdeg.proxies.NotApplicable, match="labeled="):
@@ -89,7 +72,7 @@ def test_measures_of_predictions(folder, data, train):
 
 
 @pytest.mark.filterwarnings("ignore:for 1 of 1 model. softmax is over the last of")
-def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tmp_path, data, train):
+def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tmp_path, data):
     model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(1, (4, 3)))
     torch.save(model.state_dict(), tmp_path / "a.pt")
     (row,) = measure_pool(model, [tmp_path], data[0], **FAST)
@@ -101,7 +84,7 @@ def test_a_model_with_several_predictions_per_example_has_no_measures_of_them(tm
         assert row[name] == pytest.approx(alone)
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]
     assert measure_pool(model, [tmp_path], data[0], out=tmp_path / "pool.csv", **FAST) == [row]  # continued
-    for asked in ({"proxies": ["confidence"]}, {"proxies": ["disagreement"]}, {"labeled": train}):
+    for asked in ({"proxies": ["confidence"]}, {"proxies": ["disagreement"]}):
         with pytest.raises(effdeg.proxies.NotApplicable, match="one prediction per example"):
             measure_pool(model, [tmp_path], data[0], **asked, **FAST)
 
@@ -204,14 +187,6 @@ def test_a_model_that_begins_with_a_head_of_zeros(folder, data):
     assert rows == measure_pool(mlp(), [folder], data, proxies=names, **FAST)
 
 
-def test_the_distance_from_the_start_of_training(folder, data):
-    (row,) = measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], reference=folder / "a.pt", **FAST)
-    start, end = (nn.utils.parameters_to_vector(mlp(seed=seed).parameters()).detach() for seed in (1, 2))
-    assert row["distance"] == pytest.approx(float((end - start).norm()))
-    with pytest.raises(ValueError, match="this needs reference="):
-        measure_pool(mlp(), [folder / "b.pt"], data, proxies=["distance"], **FAST)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -224,7 +199,6 @@ def test_the_distance_from_the_start_of_training(folder, data):
         ({"proxy_examples": 0}, "proxy_examples=0 is too small"),
         ({"workers": -1}, "workers=-1 is too small"),
         ({"train": torch.zeros(4, 6)}, "train= holds no labels"),
-        ({"labeled": torch.zeros(4, 6)}, "labeled= holds no labels"),
         ({"train": (torch.zeros(4, 6), torch.arange(4) + 1)}, "labels of train go from 1 to 4, .* 4 classes"),
         ({"train": (torch.zeros(4, 6), torch.rand(4))}, "labels of train must be class ids"),
     ],

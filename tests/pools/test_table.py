@@ -1,18 +1,21 @@
 import json
 
 import pytest
+import torch
 
+from effdeg.pools._checkpoint import OUTPUTS, WEIGHTS
 from effdeg.pools._table import PoolTable, lock_table, settings_file
 
 ONE, TWO = "1a" * 32, "2b" * 32  # checksums
-SETTINGS = {"paths": 4, "data": {"hash": "abc"}, "components": [1, 3]}
+SETTINGS = {"paths": 4, "data": "abc", "components": [1, 3]}
+KEPT = {WEIGHTS: "a hash", OUTPUTS: torch.zeros(2, 3)}
 
 
 @pytest.fixture
 def file(tmp_path):
     table = PoolTable(tmp_path / "pool.csv", SETTINGS, ["degree", "norm"])
-    table.add(["one"], ONE, {"degree": 0.1 + 0.2, "norm": float("nan"), "other": 3.0})
-    table.add(["two", "three, really"], TWO, {"degree": 1e-300, "norm": float("inf")})
+    table.add(["one"], ONE, {"degree": 0.1 + 0.2, "norm": float("nan"), "other": 3.0, **KEPT})
+    table.add(["two", "three, really"], TWO, {"degree": 1e-300, "norm": float("inf"), **KEPT})
     return table.file
 
 
@@ -27,7 +30,7 @@ def test_what_was_written_is_read_to_the_last_digit(file):
 
 def test_other_settings_are_refused_and_named(file):
     text = file.read_text()
-    with pytest.raises(ValueError, match="paths= was 4 then and is 5 now; at= was not given then and is embed now"):
+    with pytest.raises(ValueError, match="paths= was 4 then and is 5 now; at= was None then and is embed now"):
         PoolTable(file, SETTINGS | {"paths": 5, "at": "embed"}, ["degree", "norm"])
     with pytest.raises(ValueError, match=r"pool\.csv was written by another version of effdeg"):
         PoolTable(file, SETTINGS | {"format": 2}, ["degree", "norm"])

@@ -34,6 +34,7 @@ def compare(
     ] = None,
     proxy_examples: o.ProxyExamples = 2048,
     path_options: o.PathOptions,
+    partners: o.Partners = None,
     fit_options: o.FitOptions,
     device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
@@ -48,7 +49,8 @@ def compare(
     """
     check_plot(plot)
     named = match_models(models, weights or [], path_options.seed)
-    settings = {**path_options.settings(), **asdict(fit_options), **device_options.settings()}
+    settings = {**asdict(path_options), **asdict(fit_options), **device_options.settings()}
+    settings["partners"] = o.parse_changes(partners)
     examples = read_options.load(data)
     loaded = {name: each.load() for name, each in named.items()}
     with o.prepare_run(named.values(), examples) as first:

@@ -26,6 +26,7 @@ def measure(
     *,
     weights: Annotated[Path | None, o.option(help="Weights of a model from code (.safetensors, .pt, .ckpt).")] = None,
     path_options: o.PathOptions,
+    partners: o.Partners = None,
     fit_options: o.FitOptions,
     tolerance: o.Tolerance = None,
     device_options: o.DeviceOptions,
@@ -44,7 +45,8 @@ def measure(
     check_target("--save", save, {".json"})
     if plot is not None and tolerance is not None:
         raise ValueError("--plot keeps the outputs of all --paths, so it cannot be combined with --tolerance.")
-    running = {**path_options.settings(), **device_options.settings(), "progress": not (json or quiet)}
+    running = {**asdict(path_options), **device_options.settings(), "progress": not (json or quiet)}
+    running["partners"] = o.parse_changes(partners)
     fit = asdict(fit_options)
     examples = read_options.load(data)
     named = o.NamedModel(model, weights, path_options.seed)

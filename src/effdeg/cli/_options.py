@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -39,6 +39,15 @@ Data = Annotated[
     ),
 ]
 Degree = Annotated[int, _fitted(help="Highest degree of the fit.")]
+Partners = Annotated[
+    list[str] | None,
+    _fitted(
+        help="Join each example with its changed copy instead of another example: **mirror**, **shift(4)**, "
+        "**mirror+shift(4)**, …; repeat to draw one for each path.",
+        metavar="CHANGE",
+        show_default=False,
+    ),
+]
 Tolerance = Annotated[float | None, _fitted(help="Stop at this relative standard error, e.g. 0.02.")]
 ProxyExamples = Annotated[int, typer.Option(help="Number of examples for proxies.")]
 Plot = Annotated[Path | None, typer.Option(help="Save a figure to this file (.png, .pdf, .svg).")]
@@ -55,18 +64,6 @@ class PathOptions:
     sampling: Annotated[Literal["cosine", "chebyshev", "uniform"], _fitted(help="Where the points lie.")] = "cosine"
     at: Annotated[str | None, _fitted(help="Layer whose outputs the paths join, for token ids.")] = None
     seed: Annotated[int, _fitted(help="Seed of the pairs, the points and any weights that the model's code draws.")] = 0
-    partners: Annotated[
-        list[str] | None,
-        _fitted(
-            help="Join each example with its changed copy instead of another example: **mirror**, **shift(4)**, "
-            "**mirror+shift(4)**, …; repeat to draw one for each path.",
-            metavar="CHANGE",
-            show_default=False,
-        ),
-    ] = None
-
-    def settings(self) -> dict[str, Any]:
-        return {**asdict(self), "partners": parse_changes(self.partners)}
 
 
 def parse_changes(names: list[str] | None) -> list[Any] | None:

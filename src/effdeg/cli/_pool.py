@@ -1,8 +1,9 @@
 """``effdeg pool``: a table of many checkpoints of one model, for ``effdeg rank``."""
 
 import csv
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,12 +12,8 @@ from rich.markup import escape
 import effdeg
 from effdeg._utils.checks import shorten
 from effdeg._utils.files import check_target, replace_nonfinite
-from effdeg._utils.tables import fit_columns
 from effdeg.cli import _options as o
 from effdeg.cli._output import print_json, print_notes, print_table, print_to_stderr
-
-if TYPE_CHECKING:
-    from effdeg.pools import PoolRows
 
 
 @o.unbundle
@@ -47,14 +44,10 @@ def pool(
     train: Annotated[
         str | None, o.option(help="Training examples with labels, for the gap and for proxies that need labels.")
     ] = None,
-    labeled: Annotated[
-        str | None, o.option(help="More labeled examples, not trained on, for thresholded_confidence.")
-    ] = None,
     proxies: Annotated[
         list[str] | None, o.option("--proxy", help="Another proxy, such as sharpness@0.05; repeat for several.")
     ] = None,
     proxy_examples: o.ProxyExamples = 2048,
-    reference: Annotated[Path | None, o.option(help="The weights before training, for the proxy distance.")] = None,
     path_options: o.PathOptions,
     degree: o.Degree = 40,
     components: Annotated[
@@ -80,7 +73,7 @@ def pool(
 
     files = name_checkpoints(weights)
     examples = read_options.load(data)
-    training, more = read_options.load_labeled(train, "--train"), read_options.load_labeled(labeled, "--labeled")
+    training = read_options.load_labeled(train, "--train")
     running = device_options.settings(here=ray is None)
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
     with o.prepare_run([], examples):
@@ -90,11 +83,9 @@ def pool(
                 files,
                 o.pair_with_labels(examples.inputs, o.read_labels(data)),
                 train=training,
-                labeled=more,
                 proxies=proxies or (),
                 proxy_examples=proxy_examples,
-                reference=reference,
-                **path_options.settings(),
+                **asdict(path_options),
                 degree=degree,
                 components=components or (),
                 **running,
@@ -111,29 +102,14 @@ def pool(
     console = Console(quiet=json)
     if json:
         print_json(replace_nonfinite({"rows": rows, "out": str(out), "other_models": others}))
-    shown, hidden = _choose_columns(rows, proxies or [], console.width)
+    chosen = {"model", "effective_degree", "train_accuracy", "test_accuracy", "gap", *(proxies or ())}
+    columns = [name for name in rows[0] if "_stderr" not in name and name != "sha256"]
+    shown = [name for name in columns if name in chosen or ("effective_degree" in name and "@" in name)]
     print_table(console, "pool (±: standard error)", rows.cells(shown))
     console.print(escape(f"written: {out}"))
-    if hidden:
-        console.print(f"not shown: {', '.join(hidden)}", highlight=False)
+    console.print(f"not shown: {', '.join(name for name in columns if name not in shown)}", highlight=False)
     if others:
         them = shorten(others, 5)
         print_notes(console, [f"note: {out} also has rows of checkpoints that weights= does not name: {them}."])
     if len(rows) < len(files):
         raise typer.Exit(1)
-
-
-def _choose_columns(rows: "PoolRows", proxies: list[str], width: int) -> tuple[list[str], list[str]]:
-    """Return the columns to print, those that were asked for first, and those that there is no room for."""
-    from effdeg.pools._checkpoint import ALONG_PATHS, PREDICTIONS
-
-    always = ["model", "effective_degree", "train_accuracy", "test_accuracy", "gap"]
-    asked = [*proxies, *(name for name in rows[0] if "effective_degree" in name and "@" in name)]
-    more = [*asked, "thresholded_confidence", "effective_degree_normalized", *ALONG_PATHS, *PREDICTIONS]
-    shown: list[str] = [name for name in always if name in rows[0]]
-    hidden: list[str] = []
-    for name in dict.fromkeys(name for name in more if name in rows[0] and "_stderr" not in name):
-        fits = len(fit_columns(rows.cells([*shown, name]), width)) == 1
-        room = fits and (name in asked or not set(hidden) & set(asked))
-        (shown if room else hidden).append(name)
-    return [name for name in rows[0] if name in shown], hidden

@@ -21,7 +21,6 @@ from effdeg._adapters.inference import Device, inference, seed_everything
 from effdeg._adapters.labels import check_range, read_class_ids
 from effdeg._adapters.layers import advice_for_integers
 from effdeg._adapters.outputs import shaped_values
-from effdeg._adapters.partners import Partners, check_changes, name_partners
 from effdeg._adapters.paths import check_interpolable
 from effdeg._adapters.settings import FitSettings, PathSettings
 from effdeg._adapters.spaces import default_layer
@@ -32,9 +31,8 @@ from effdeg._utils.tree import take
 from effdeg.functional._conditioning import IllConditionedFit
 from effdeg.io._models import load_weights
 from effdeg.measuring import Measurement, Trace, trace
-from effdeg.measuring._path_runner import hash_examples
 from effdeg.pools._comparison import note_uniform
-from effdeg.pools._identity import HASHED, LabeledExamples, agree, hash_weights
+from effdeg.pools._identity import LabeledExamples, agree, hash_weights
 from effdeg.proxies import check_names
 from effdeg.proxies._along_paths import compare_neighbors
 from effdeg.proxies._evaluator import Evaluator, HalfPrecision, NotApplicable, check_finite
@@ -63,8 +61,6 @@ class CheckpointMeasurer:
     model: nn.Module
     data: LabeledExamples
     train: LabeledExamples | None
-    labeled: LabeledExamples | None
-    reference: dict[str, Tensor] | None
     paths: PathSettings
     degree: int
     components: tuple[int, ...]
@@ -78,8 +74,6 @@ class CheckpointMeasurer:
     def __post_init__(self) -> None:
         for components in (None, *self.components):
             FitSettings(degree=self.degree, components=components).check_nodes(self.paths.nodes)
-        if self.paths.partners is not None:
-            check_changes(self.paths.partners, "in a pool, a part of the examples is used for proxies")
         check_names(self.proxies)
         check_count("proxy_examples", self.proxy_examples, least=1)
         for kind, values in {"components": self.components, "proxies": self.proxies}.items():
@@ -93,7 +87,7 @@ class CheckpointMeasurer:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that decide the numbers of a row, for JSON."""
-        own = {name: getattr(self, name) for name in ("paths", "degree", "components", "proxies", "proxy_examples")}
+        own = {name: getattr(self, name) for name in ("degree", "components", "proxies", "proxy_examples")}
         dtype = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
         return {**own, "dtype": dtype, **vars(self.paths)}
 
@@ -105,16 +99,10 @@ class CheckpointMeasurer:
                 f"proxies={needing[0]!r} needs labels: give training examples with labels, train=…, or labels with the "
                 "examples of data=…."
             )
-        seed = self.paths.seed
-        if self.train and self.data.has_labels and self.train.shares_inputs_with(self.data, seed):
+        if self.train and self.data.has_labels and self.train.shares_inputs_with(self.data, self.paths.seed):
             raise ValueError(
                 "data= and train= are the same examples, or most of them, so that every gap would be 0 or too small. "
                 "Give examples that the models were not trained on as data=."
-            )
-        if self.labeled and self.labeled.shares_inputs_with(self.data, seed):
-            raise ValueError(
-                "data= and labeled= are the same examples, or most of them, so that thresholded_confidence would be "
-                "the accuracy itself. Give other examples as labeled=."
             )
 
     def try_out(self) -> dict[str, Any]:
@@ -145,19 +133,6 @@ class CheckpointMeasurer:
             outputs = evaluator.outputs().flatten(1)
         return outputs[: max(1, _KEPT_OUTPUTS // outputs.shape[1]), :_KEPT_OUTPUTS]
 
-    def describe_partners(self) -> dict[str, Any] | None:
-        """Return what identifies the functions of partners: their names, and a hash of some changed copies."""
-        seed, given = self.paths.seed, self.paths.partners
-        if given is None:
-            return None
-        indices = self.data.choose(HASHED)
-        with seed_everything(seed):  # a data set may draw
-            inputs = self.data.fetch_item(indices).inputs
-        partners = Partners(given, len(self.data), self.data.read_item)
-        hashes = {hash_examples(partners.fetch(inputs, indices, seed=seed, block=1)) for _ in range(2)}
-        # A function that draws from a generator of its own is known by its name alone.
-        return {"function": name_partners(given), "copies": hashes.pop() if len(hashes) == 1 else None}
-
     def measure(self, file: Path, update: Update = ignore) -> dict[str, Any]:  # noqa: ARG002
         """Return the row of a checkpoint, by the names of its columns."""
         load_weights(self.model, file)
@@ -169,7 +144,7 @@ class CheckpointMeasurer:
         along, fits = self._measure_along_paths()
         notes = [note for fit in fits for note in fit.notes(fixed_output=True)]
         notes += [*note_uniform(fits[0]), *self._judge(accuracies, classes=fits[0].settings.outputs[-1])]
-        notes += [each.two.note for each in (self.data, self.train, self.labeled) if each and each.two.note]
+        notes += [each.two.note for each in (self.data, self.train) if each and each.two.note]
         row = {**along, **self._measure_predictions(), **self._measure_proxies(along), **accuracies}
         return row | {NOTES: notes}
 
@@ -195,12 +170,9 @@ class CheckpointMeasurer:
         return row | _compare_neighbors(traced, classes=raw.settings.outputs[-1]), fits
 
     def _measure_predictions(self) -> dict[str, Any]:
-        names = [*PREDICTIONS, *(["thresholded_confidence"] if self.labeled else [])]
         try:
-            return self._evaluate([name for name in names if name not in self.proxies], self.data)
+            return self._evaluate([name for name in PREDICTIONS if name not in self.proxies], self.data)
         except NotApplicable:  # to several predictions per example, which do have an effective degree
-            if self.labeled:  # which is for one of these measures alone
-                raise
             return {}
 
     def _measure_proxies(self, known: Mapping[str, float]) -> dict[str, Any]:
@@ -214,17 +186,14 @@ class CheckpointMeasurer:
         """Return proxies, from one pass; of ``LabeledExamples`` the inputs alone are read."""
         if not names:
             return {}
-        labeled = self.labeled.examples if self.labeled and "thresholded_confidence" in names else None
-        reference = self.reference if "distance" in names else None
-        examples = self.proxy_examples
-        with self._open(data, examples=examples, labeled=labeled, reference=reference) as evaluator:
+        with self._open(data, examples=self.proxy_examples) as evaluator:
             measured = evaluate_open(evaluator, [name for name in names if name != DISAGREEMENT]).row()
             classes = {DISAGREEMENT: predict_classes(evaluator)} if DISAGREEMENT in names else {}
         return {name: (measured | classes)[name] for name in names}
 
     @contextmanager
     def _open(self, data: LabeledExamples | Examples, **options: Any) -> Iterator[Evaluator]:
-        names = ("paths", "nodes", "at", "seed", "partners")
+        names = ("paths", "nodes", "at", "seed")
         given = {name: getattr(self.paths, name) for name in names} | self._running | options
         with warnings.catch_warnings():
             for said_once_for_the_pool in (HalfPrecision, DataNote):

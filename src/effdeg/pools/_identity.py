@@ -101,11 +101,11 @@ class LabeledExamples:
     def fetch_item(self, indices: Sequence[int]) -> Item:
         return self.read_item(self.examples.fetch(indices))
 
-    def fingerprint(self, seed: int) -> dict[str, Any]:
+    def fingerprint(self, seed: int) -> str:
         """Return what identifies the examples: their number, and a hash of them with their labels, or of many."""
         count = len(self) if isinstance(self.examples, Batch) else _IDENTIFYING
         hashes = hash_parts(self.examples, self.choose(count), seed)
-        return {"examples": len(self), "labels": self.has_labels, "hash": hash_text("".join(hashes))}
+        return f"{len(self)} {self.has_labels} {hash_text(''.join(hashes))}"
 
     def shares_inputs_with(self, other: "LabeledExamples", seed: int) -> bool:
         """Return whether more than half of the inputs of either are those of the other, in any order.

@@ -40,7 +40,6 @@ def measure_pool(
     data: Any,
     *,
     train: Any = None,
-    labeled: Any = None,
     proxies: str | Iterable[str] = (),
     components: int | Iterable[int] = (),
     paths: int = 400,
@@ -49,9 +48,7 @@ def measure_pool(
     sampling: Sampling = "cosine",
     at: str | None = None,
     seed: int = 0,
-    partners: Any = None,
     proxy_examples: int = 2048,
-    reference: File | None = None,
     batch_size: int | None = None,
     workers: int = 0,
     device: torch.device | str | None = None,
@@ -84,7 +81,6 @@ def measure_pool(
         data: Examples that the models were not trained on, in any form that :func:`effdeg.proxies.evaluate` reads,
             such as ``(inputs, labels)``, or inputs alone. Paths join them, and proxies that need no labels use them.
         train: Training examples with labels. Proxies that need labels use them, or else ``data``.
-        labeled: More labeled examples, not trained on; rows then have ``thresholded_confidence`` as well.
         proxies: Names of further proxies, such as ``"sharpness@0.05"``; see :func:`effdeg.proxies.names`. The loss is
             cross entropy.
         components: Numbers of principal components to also reduce the outputs to. Each has columns of its own, such as
@@ -95,10 +91,7 @@ def measure_pool(
         sampling: ``"cosine"``, ``"chebyshev"`` or ``"uniform"`` nodes.
         at: The name of a layer at whose output the paths lie, as in :func:`effdeg.measure`.
         seed: Determines the paths, and the examples for proxies.
-        partners: A function of a batch, such as :func:`effdeg.changes.mirror`, or several: paths then join each example
-            with its changed copy, as in :func:`effdeg.measure`.
         proxy_examples: The number of examples for proxies, drawn from ``data`` or ``train``.
-        reference: The weights before training, for the proxy ``distance``.
         batch_size: Points per forward pass; by default 1024, on the CPU 256.
         workers: Background processes that load the examples for accuracies, if reading them is slow.
         device: Run the models there; by default where ``model`` is.
@@ -113,10 +106,10 @@ def measure_pool(
         The rows of the checkpoints, in their order, as a list of dicts; ``.to_frame()`` makes a data frame of them.
 
     Raises:
-        ValueError: If a setting is out of range, a proxy does not apply, ``train`` or ``labeled`` has no labels or
-            holds the examples of ``data``, ``out`` has rows of other settings, another model or code, or is being
-            written, the Ray cluster does not answer, or no checkpoint could be measured.
-        TypeError: If the model is not an ``nn.Module``, the data cannot be read, or partners are no functions.
+        ValueError: If a setting is out of range, a proxy does not apply, ``train`` has no labels or holds the examples
+            of ``data``, ``out`` has rows of other settings, another model or code, or is being written, the Ray cluster
+            does not answer, or no checkpoint could be measured.
+        TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
         ImportError: If ``ray`` is given and Ray is not installed.
 
@@ -136,7 +129,7 @@ def measure_pool(
     """
     files, target = name_checkpoints(weights), None if out is None else Path(out)
     check_target("out=", target, {".csv"})
-    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed, partners=partners)
+    path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
     here = device if ray is None else None  # with Ray, the device is on other machines
     check_count("workers", workers, least=0)
     check_runnable(model, device=here, dtype=dtype)
@@ -149,8 +142,6 @@ def measure_pool(
         model=loaded,
         data=LabeledExamples(data, "data", read_item),
         train=LabeledExamples.read(train, "train", read_item),
-        labeled=LabeledExamples.read(labeled, "labeled", read_item),
-        reference=None if reference is None else _read_reference(loaded, Path(reference)),
         paths=path_settings,
         degree=degree,
         components=(components,) if isinstance(components, int) else tuple(components),
@@ -168,7 +159,7 @@ def measure_pool(
         warnings.warn(rounding, stacklevel=2)
     with lock_table(target):
         columns = [name for name in measurer.try_out() if name != NOTES]
-        table = PoolTable(target, _describe(measurer, reference), columns)
+        table = PoolTable(target, _describe(measurer), columns)
         names = _name_by_checksum(files, progress=progress)
         _continue_table(table, names, files, measurer)
         missing = {digest: same for digest, same in names.items() if not table.has(digest)}
@@ -187,35 +178,21 @@ def measure_pool(
     return rows
 
 
-def _read_reference(model: nn.Module, file: Path) -> dict[str, torch.Tensor]:
-    start = copy.deepcopy(model)
-    load_weights(start, file)
-    return start.state_dict()
-
-
 def _name_precision(model: nn.Module) -> str | None:
     floating = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
     return next((str(dtype).removeprefix("torch.") for dtype in floating), None)
 
 
-def _describe(measurer: CheckpointMeasurer, reference: File | None) -> dict[str, Any]:
+def _describe(measurer: CheckpointMeasurer) -> dict[str, Any]:
     seed, model = measurer.paths.seed, measurer.model
-    data = {name: getattr(measurer, name) for name in ("data", "train", "labeled")}
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if torch.is_tensor(tensor)}
+    layers = re.sub(r" at 0x[0-9a-f]+", "", repr(model))  # less the addresses of functions
     return {
         "format": FORMAT,
-        "model": {
-            "class": type(model).__name__,
-            "parameters": sum(weight.numel() for weight in model.parameters()),
-            "precision": _name_precision(model),
-            "shapes": hash_text(repr(sorted(shapes.items()))),
-            "layers": hash_text(re.sub(r" at 0x[0-9a-f]+", "", repr(model))),  # less the addresses of functions
-            "numbers": hash_text(repr(list_numbers(model))),
-        },
-        **{name: examples and examples.fingerprint(seed) for name, examples in data.items()},
-        "reference": None if reference is None else {"sha256": checksum(*list_weights(Path(reference)))},
+        "model": hash_text(repr((layers, sorted(shapes.items()), _name_precision(model), list_numbers(model)))),
+        "data": measurer.data.fingerprint(seed),
+        "train": measurer.train and measurer.train.fingerprint(seed),
         **measurer.settings,
-        "partners": measurer.describe_partners(),
     }
 
 
@@ -236,7 +213,7 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
 def _continue_table(
     table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
 ) -> None:
-    """Drop, check, and rename or copy the rows of a table; raise if they were measured with another model."""
+    """Drop, check and copy the rows of a table; raise if they were measured with another model."""
     given = {name: digest for digest, same in names.items() for name in same}
     changed = [name for name, digest in given.items() if table.rows.get(name, {}).get("sha256", digest) != digest]
     if changed:
@@ -255,12 +232,8 @@ def _continue_table(
         )
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
-        known = table.find(digest)
-        renamed = [name for name in known if name not in files]
-        for old, new in zip(renamed, missing, strict=False):
-            table.rename(old, new)
-        if known and len(missing) > len(renamed):
-            table.add(missing[len(renamed) :], digest, next(iter(known.values())))
+        if missing and (known := table.find(digest)):
+            table.copy(next(iter(known)), missing)
 
 
 def _add_missing(table: PoolTable, missing: Mapping[str, list[str]], outcomes: Outcomes) -> dict[str, list[str]]:

@@ -29,24 +29,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-FORMAT = 5
+FORMAT = 6
 """The version of tables, raised when rows get other columns or settings another form."""
 _CHECKSUM_DIGITS = 64  # of SHA-256
-_PARTS = {
-    "class": "a {} then, a {} now",
-    "parameters": "{} parameters then, {} now",
-    "precision": "{} then, {} now",
-    "shapes": "other shapes of weights",
-    "layers": "other layers or activations, as print(model) shows",
-    "numbers": "other numbers that are no weights, such as a temperature",
-    "examples": "{} examples then, {} now",
-    "labels": "{} labels then, {} labels now",
-    "hash": "other examples or labels",
-    "function": "{} then, {} now",
-    "copies": "other changed copies of the same examples",
-    "sha256": "other weights",
+_HASHED = {
+    "model": "the model has other layers, weights of another shape or precision, or other numbers (a temperature?)",
+    "data": "data= are other examples or labels",
+    "train": "train= are other examples or labels",
 }
-"""How the parts of a setting differ, in words."""
+"""How settings of which only a hash is kept differ, in words."""
 
 
 class PoolRows(list[Row]):
@@ -115,20 +106,18 @@ class PoolTable:
     def add(self, names: Iterable[str], checksum: str, measures: Mapping[str, Any]) -> None:
         """Add or replace the row of a checkpoint, under each of its names, and write the table."""
         numbers = {column: measures[column] for column in self._numbers}
-        if OUTPUTS in measures:  # not a copy of another row
-            classes = numbers.get(DISAGREEMENT)
-            small = None if classes is None else classes.numpy().astype(np.min_scalar_type(int(classes.max())))
-            self._known[checksum] = _Known(measures[WEIGHTS], measures[OUTPUTS].float().numpy(), small)
-            self._write_known()
+        classes = numbers.get(DISAGREEMENT)
+        small = None if classes is None else classes.numpy().astype(np.min_scalar_type(int(classes.max())))
+        self._known[checksum] = _Known(measures[WEIGHTS], measures[OUTPUTS].float().numpy(), small)
+        self._write_known()
         for name in names:
             self._keep_added(name)
             self.rows[name] = {"model": name, **numbers, "sha256": checksum, **self._added.get(name, {})}
         self.write()
 
-    def rename(self, name: str, new: str) -> None:
-        """Rename a row, with all that others have added to it, and write the table."""
-        self.rows = {new if key == name else key: row for key, row in self.rows.items()}
-        self.rows[new]["model"] = new
+    def copy(self, name: str, others: Iterable[str]) -> None:
+        """Add rows of other files with the same weights, with all that was added to the row, and write the table."""
+        self.rows |= {other: {**self.rows[name], "model": other} for other in others}
         self.write()
 
     def drop(self, name: str) -> None:
@@ -264,25 +253,10 @@ def _check_settings(file: Path, settings: Mapping[str, Any]) -> None:
             "file with out=."
         )
     pairs = {name: (before.get(name), settings.get(name)) for name in [*before, *settings]}
-    if differing := [_describe_difference(name, one, two) for name, (one, two) in pairs.items() if one != two]:
+    changed = {name: f"{name}= was {one} then and is {two} now" for name, (one, two) in pairs.items() if one != two}
+    if changed:
+        differing = [_HASHED.get(name, words) for name, words in changed.items()]
         raise ValueError(
             f"{file} holds rows that were measured with other settings: {'; '.join(differing)}. A table has one kind "
             "of rows: use the same settings, or choose another file with out=."
         )
-
-
-def _describe_difference(name: str, before: Any, now: Any) -> str:
-    """Describe in words how a setting differs; of the model and of examples, the first part that does."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        return f"{name}= was {_show(before)} then and is {_show(now)} now"
-    part = next(part for part in now if before.get(part) != now[part])
-    kept, found = (each[part] if part != "labels" else "with" if each[part] else "without" for each in (before, now))
-    return f"{'the model' if name == 'model' else f'{name}='} differs ({_PARTS[part].format(kept, found)})"
-
-
-def _show(value: Any) -> str:
-    if value is None or value == []:
-        return "not given"
-    if isinstance(value, dict):
-        return str(value.get("function", "given"))
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
