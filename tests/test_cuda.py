@@ -91,7 +91,7 @@ PENALTIES = {
     "plain": {},
     "anchored": {"anchor": "labels"},
     "own outputs at the ends": {"anchor": "self"},
-    "curvature": {"anchor": "self", "end_gradients": True, "weights": (0, 0, 1, 2)},
+    "curvature": {"anchor": "self", "weights": (0, 0, 1, 2)},
     "components": {"anchor": "labels", "components": 3},
     "many components": {"nodes": 15, "degree": 7, "components": 5},
     "fixed nodes": {"sampling": "chebyshev", "nodes": 15, "degree": 7},

@@ -1,7 +1,6 @@
 """The Jacobian penalty, against torch.func.jacrev."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch.func import functional_call, jacrev, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-import effdeg
 from effdeg.baselines import JacobianPenalty
 from tests.batches import X, Y, tokens
 from tests.models import Pair, Tokens, TwoInputs, Unexpected, mlp, with_batchnorm
@@ -283,7 +281,7 @@ def test_the_layer_does_not_become_a_part_of_the_penalty():
     model = mlp()
     penalty = JacobianPenalty(2, at=model[1])
     assert not list(penalty.modules())[1:]
-    assert repr(penalty) == "JacobianPenalty(projections=2, share=1.0, at='Tanh', output='identity')"
+    assert repr(penalty) == "JacobianPenalty(projections=2, share=1.0, at='Tanh')"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +293,6 @@ def test_the_layer_does_not_become_a_part_of_the_penalty():
         ({"share": 0}, ValueError, "share=0 must be positive and finite: it is the share of the batch"),
         ({"share": 64}, ValueError, "share=64 is too large: it is the share of the batch .* above 0 and at most 1"),
         ({"share": "0.25"}, TypeError, "share='0.25' must be a number"),
-        ({"output": "logit"}, ValueError, "output='logit' is not known"),
     ],
 )
 def test_bad_settings(settings, kind, message):
@@ -315,14 +312,6 @@ def test_bad_settings(settings, kind, message):
 def test_bad_calls(share, model, x, message):
     with pytest.raises((TypeError, ValueError), match=message):
         JacobianPenalty(share=share)(model, x)
-
-
-@pytest.mark.parametrize(("output", "last"), [("softmax", nn.Softmax(-1)), ("sigmoid", nn.Sigmoid())])
-def test_probabilities_are_not_made_again(output, last):
-    model, x = nn.Sequential(mlp(), last), torch.rand(40, 6)
-    for run in (JacobianPenalty(output=output), partial(effdeg.proxies.jacobian_norm, output=output)):
-        with pytest.raises(ValueError, match=f"output='{output}' makes probabilities of logits, but the network's"):
-            run(model, x)
 
 
 def gradients(value, model):

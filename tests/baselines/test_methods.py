@@ -236,7 +236,6 @@ def test_a_method_can_be_read_and_copied(name):
         ("cutmix", {"alpha": 0.0}, ValueError, "alpha=0.0 must be positive"),
         ("rdrop", {"alpha": 1.0}, TypeError, "'alpha' is not a setting of method 'rdrop'. It has none"),
         ("r3f", {"noise": 0.0}, ValueError, "noise=0.0 must be positive"),
-        ("r3f", {"distribution": "gaussian"}, ValueError, "distribution='gaussian' is not known. Choose from"),
         ("regmixup", {"loss": "mse"}, ValueError, "loss='mse' is not known"),
         ("ed", {"node": 3}, TypeError, "'node' is not a setting of method 'ed'. Did you mean 'nodes'"),
         ("sam", {"nodes": 3}, TypeError, "Choose from: 'rho'"),

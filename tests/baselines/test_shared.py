@@ -146,7 +146,7 @@ PENALTIES = {
 
 def test_they_say_what_they_are():
     assert repr(PENALTIES["regmixup l1"]) == "RegMixup(alpha=10.0, classes=4, loss='l1')"
-    assert repr(PENALTIES["r3f at a layer"]) == "R3F(noise=0.5, distribution='uniform', at='1')"
+    assert repr(PENALTIES["r3f at a layer"]) == "R3F(noise=0.5, at='1')"
     assert repr(baselines.ICT(TEACHER, alpha=0.1)) == "ICT(alpha=0.1)"
 
 

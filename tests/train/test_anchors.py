@@ -66,13 +66,12 @@ def test_cheap_curvature_with_a_teacher_is_ict_with_a_weighted_l1_loss():
 # The model's own outputs at the ends.
 
 
-@pytest.mark.parametrize("end_gradients", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"weights": "square"}, {"sampling": "uniform", "weights": (0, 0, 1, 5)}])
-def test_self_anchors_against_two_passes(settings, end_gradients):
-    penalty = Penalty(anchor="self", end_gradients=end_gradients, **settings)
+def test_self_anchors_against_two_passes(settings):
+    penalty = Penalty(anchor="self", **settings)
     model, points = mlp().double(), same_draw(penalty, X)
     outputs, degree = penalty(model, X)
-    with torch.set_grad_enabled(end_gradients):
+    with torch.no_grad():
         ends = model(X).softmax(-1)
     along = []
     for (first, second), alpha in zip(points.pairs, points.alpha[:, 1:-1, None], strict=True):
@@ -87,20 +86,11 @@ def test_self_anchors_against_two_passes(settings, end_gradients):
     assert (points.alpha[:, -1] == 1).all()
 
 
-def test_with_end_gradients_uniform_nodes_need_no_anchors():
-    model, results = mlp().double(), []
-    for settings in ({"anchor": "self", "end_gradients": True}, {}):
-        degree = seeded(Penalty(sampling="uniform", **settings), model, X)[1]
-        results.append((degree, gradients_of(degree, model)))
-    torch.testing.assert_close(*results)
-
-
-@pytest.mark.parametrize("end_gradients", [False, True])
-def test_examples_without_a_label_among_others_have_gradients_if_asked(end_gradients):
+def test_examples_without_a_label_are_anchored_by_their_own_outputs():
     model, nothing = mlp().double(), torch.full_like(Y, -100)
     results = []
     for anchor in ("labels", "self"):
-        degree = seeded(Penalty(anchor=anchor, end_gradients=end_gradients), model, X, nothing)[1]
+        degree = seeded(Penalty(anchor=anchor), model, X, nothing)[1]
         results.append((degree, gradients_of(degree, model)))
     torch.testing.assert_close(*results)
 
@@ -190,7 +180,6 @@ def test_what_a_teacher_runs_on_the_model_is_spared(anchor):
         ({}, {"teacher": mlp().double()}, ValueError, "with anchor=None there are none. Use Penalty"),
         ({"anchor": "labels"}, {"teacher": mlp().double()}, ValueError, "no unlabeled examples the labels do"),
         ({"anchor": "self"}, {"teacher": "ema"}, TypeError, "the teacher is a str"),
-        ({"anchor": "self", "end_gradients": True}, {"teacher": mlp().double()}, ValueError, "without gradients"),
         ({"anchor": "self"}, {"teacher": mlp(outputs=3).double()}, ValueError, r"\(3,\) per example, the .* \(4,\)"),
         ({"sampling": "chebyshev", "anchor": "labels"}, {"unlabeled": U}, ValueError, "unlabeled uses the outputs"),
         ({}, {"unlabeled": U[:, :5]}, ValueError, r"must hold what x holds.* \(6,\).* \(5,\).* pad both"),
@@ -220,10 +209,9 @@ def test_pairs_of_your_own_and_unlabeled_examples_are_refused():
 # Examples without labels.
 
 
-@pytest.mark.parametrize("end_gradients", [False, True])
 @pytest.mark.parametrize("anchor", ["labels", "self"])
-def test_unlabeled_examples_against_a_separate_pass(anchor, end_gradients):
-    penalty, own = (Penalty(anchor=each, end_gradients=end_gradients) for each in (anchor, "self"))
+def test_unlabeled_examples_against_a_separate_pass(anchor):
+    penalty, own = (Penalty(anchor=each) for each in (anchor, "self"))
     model, points = mlp().double(), same_draw(penalty, X, Y, unlabeled=U)
     outputs, degree = penalty(model, X, Y, unlabeled=U)
     torch.testing.assert_close(outputs, model(X))

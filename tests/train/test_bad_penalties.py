@@ -24,8 +24,6 @@ from tests.models import Unexpected, mlp
         ({"anchor": "label"}, ValueError, "anchor='label' is not known. Choose from: 'labels', 'self', None"),
         ({"nodes": 2, "degree": 1, "anchor": "self"}, ValueError, "Use nodes=3 or more"),
         ({"anchor": "self", "sampling": "chebyshev"}, ValueError, "no nodes there.* Use sampling='cosine'"),
-        ({"anchor": "self", "end_gradients": 1}, TypeError, "end_gradients=1 must be True or False"),
-        ({"end_gradients": True}, ValueError, "Use anchor='self', or leave end_gradients out"),
         ({"weights": "squares"}, ValueError, "Did you mean 'square'"),
         ({"weights": [0, 0, 1]}, ValueError, "are 3 numbers; polynomials of degree 3 need 4"),
         ({"weights": 2}, TypeError, "'square', or a list of 4 numbers"),

@@ -100,13 +100,13 @@ def test_gradients_are_those_of_the_whole_softmax(monkeypatch):
     """With all tokens the penalty is that of differentiable operations on the probabilities of the vocabulary."""
     monkeypatch.setattr(_language, "_AT_ONCE", 200)
     model, batch = language_model(), sequences()
-    penalty = Penalty(anchor="self", end_gradients=True, top=VOCABULARY, **FIXED)
+    penalty = Penalty(anchor="self", top=VOCABULARY, **FIXED)
     penalty(model, batch)[1].backward()
     found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     mask, labels = batch["attention_mask"], batch["labels"]
     embedded = model.get_input_embeddings()(batch["input_ids"])
-    own = model(inputs_embeds=embedded, attention_mask=mask).logits.softmax(-1)
+    own = model(inputs_embeds=embedded, attention_mask=mask).logits.softmax(-1).detach()
     first, second = PAIRS.unbind(1)
     joined = torch.maximum(mask[first], mask[second])
     inner = [

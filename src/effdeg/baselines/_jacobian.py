@@ -17,7 +17,7 @@ from effdeg._adapters.derivatives import (
     squared_norms,
 )
 from effdeg._adapters.layers import Layer, advice_for_integers, as_module, find_layer, replace_output
-from effdeg._adapters.outputs import Output, check_output, shaped_values
+from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.paths import is_floating_mask
 from effdeg._utils.checks import check_number
 from effdeg._utils.tree import has_rows, map_tensors, named_map
@@ -28,9 +28,10 @@ from effdeg.baselines._shared import Call, Regularizer
 class JacobianPenalty(Regularizer):
     """The size of a model's Jacobian on a batch, to be added to the loss (Hoffman et al., 2019).
 
-    The penalty is |J|² / 2, averaged over the batch, where J holds the derivatives of all C outputs of an example with
-    respect to all its inputs, and |J| is its Frobenius norm. It is estimated without bias by C |vᵀJ|² / 2, with v drawn
-    uniformly from the unit sphere for each example. Its weight has the same meaning as in the authors' code.
+    The penalty is |J|² / 2, averaged over the batch, where J holds the derivatives of all C outputs (the logits) of an
+    example with respect to all its inputs, and |J| is its Frobenius norm. It is estimated without bias by C |vᵀJ|² / 2,
+    with v drawn uniformly from the unit sphere for each example. Its weight has the same meaning as in the authors'
+    code.
 
     A step differentiates twice. Attention then uses its unfused kernel, recurrent layers run without cuDNN, and
     compiled models uncompiled, since ``torch.compile`` cannot differentiate twice. Nor can FSDP, which frees the
@@ -58,8 +59,6 @@ class JacobianPenalty(Regularizer):
         at: Differentiate with respect to the output of this layer (a name or a module) instead of the inputs, which are
             all floating-point tensors with one row per example but ``labels`` and masks, by name: for token ids, and
             for features.
-        output: What to differentiate: ``"identity"``, the logits, as in the paper; ``"softmax"``, ``"sigmoid"``, or a
-            function of what the model returned. If that is several tensors, ``logits``, or else the first, is used.
         generator: The source of randomness for the directions; by default torch's global one on the outputs' device.
 
     Raises:
@@ -71,7 +70,6 @@ class JacobianPenalty(Regularizer):
     _: KW_ONLY
     share: float = 1.0
     at: Layer | None = None
-    output: Output = "identity"
     generator: torch.Generator | None = None
 
     allows_labels = True
@@ -81,7 +79,6 @@ class JacobianPenalty(Regularizer):
         meaning = "it is the share of the batch whose Jacobian is computed, above 0 and at most 1"
         if check_number("share", self.share, meaning) > 1:
             raise ValueError(f"share={self.share!r} is too large: {meaning}.")
-        check_output(self.output)
         super().__post_init__()
 
     def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:  # noqa: ARG002
@@ -140,7 +137,7 @@ def _run(
         with at_layer, double_differentiable(model), use_buffer_copies(None if whole else as_module(model)):
             arguments, keywords = call
             returned = run(*arguments, **keywords)
-        values = shaped_values(returned, settings.output, points=taken, look=look, whose="network").reshape(taken, -1)
+        values = shaped_values(returned, "identity", points=taken, look=look, whose="network").reshape(taken, -1)
         # With as many directions as outputs, the exact value costs no more.
         projections = settings.projections if settings.projections < values.shape[1] else -1
         squares = squared_norms(

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,13 +12,10 @@ from effdeg._adapters.arguments import name_arguments
 from effdeg._adapters.examples import examples_only
 from effdeg._adapters.layers import FoundLayer, Layer, find_layer, replace_output
 from effdeg._adapters.paths import check_real, is_floating_mask
-from effdeg._utils.checks import check_choice, check_number
+from effdeg._utils.checks import check_number
 from effdeg._utils.tree import has_rows, named_map
 from effdeg.baselines._rdrop import find_counted, symmetric_divergence
 from effdeg.baselines._shared import Call, Regularizer, draw, run_joined
-
-Distribution = Literal["uniform", "normal"]
-"""How noise is distributed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -48,30 +45,27 @@ class R3F(Regularizer):
         (torch.Size([16, 2]), torch.Size([]))
 
     Args:
-        noise: How large the noise is: uniform from -noise to noise, or normal with this standard deviation. Without
-            ``at`` all floating-point tensors with one row per example get it, except for masks by name.
+        noise: How large the noise is: uniform from -noise to noise. Without ``at`` all floating-point tensors with one
+            row per example get it, except for masks by name.
         at: Add it to the output of this layer (a name or a module) instead of the inputs: for token ids. The layers up
             to this one run for both halves of the pass, and both continue from the output of the first. Under
             ``torch.compile`` the graph breaks here and a compiled model runs uncompiled.
-        distribution: ``"uniform"`` or ``"normal"``.
         generator: The source of randomness; by default torch's global one on the device of what gets the noise. Not
             with ``torch.compile(fullgraph=True)``.
 
     Raises:
         TypeError: If a setting has the wrong type.
-        ValueError: If a setting is out of range or not known.
+        ValueError: If a setting is out of range.
     """
 
     noise: float = 1e-5
     _: KW_ONLY
-    distribution: Distribution = "uniform"
     at: Layer | None = None
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("noise", self.noise, "it is how far examples are moved. The paper uses 1e-5")
-        check_choice("distribution", self.distribution, get_args(Distribution))
 
     def _regularize(self, model: Callable[..., Any], call: Call, rows: int, y: Any) -> tuple[Any, Tensor]:
         check_real(examples_only(call, rows), "x")
@@ -108,16 +102,9 @@ class R3F(Regularizer):
 
     def _move(self, values: Tensor) -> Tensor:
         """Return a tensor with noise, which is added in float32 or better."""
-        dtype, uniform = torch.promote_types(values.dtype, torch.float32), self.distribution == "uniform"
-        drawn = draw(
-            torch.rand if uniform else torch.randn,
-            *values.shape,
-            device=values.device,
-            generator=self.generator,
-            dtype=dtype,
-        )
-        unit = 2 * drawn - 1 if uniform else drawn
-        return (values.to(dtype) + self.noise * unit).to(values.dtype)
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        drawn = draw(torch.rand, *values.shape, device=values.device, generator=self.generator, dtype=dtype)
+        return (values.to(dtype) + self.noise * (2 * drawn - 1)).to(values.dtype)
 
 
 # torch.compile cannot follow hooks that come and go: it breaks the graph here, and refuses with fullgraph=True.

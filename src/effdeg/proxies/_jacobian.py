@@ -9,7 +9,7 @@ from torch import Tensor
 from effdeg._adapters.derivatives import check_gradients_enabled, check_projections, squared_norms
 from effdeg._adapters.inference import Model
 from effdeg._adapters.layers import find_layer, replace_output
-from effdeg._adapters.outputs import Output, check_output, output_name, shaped_values
+from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.paths import floating_inputs
 from effdeg._utils.statistics import mean_and_stderr
 from effdeg._utils.tree import Tree, map_tensors
@@ -17,10 +17,8 @@ from effdeg.proxies._evaluator import Evaluator, Result, RunOptions, check_finit
 
 
 @check_options
-def jacobian_norm(
-    model: Model, data: Any, *, projections: int = 1, output: Output = "identity", **options: Unpack[RunOptions]
-) -> Result:
-    """Measure the Frobenius norm of the Jacobian of the outputs f with respect to the inputs x, √E|∂f/∂x|².
+def jacobian_norm(model: Model, data: Any, *, projections: int = 1, **options: Unpack[RunOptions]) -> Result:
+    """Measure the Frobenius norm of the Jacobian of the outputs f (logits) with respect to the inputs x, √E|∂f/∂x|².
 
     With C outputs and a random unit vector v, C |vᵀ∂f/∂x|² is an unbiased estimate of |∂f/∂x|² (Hoffman et al. 2019).
 
@@ -28,13 +26,12 @@ def jacobian_norm(
         model: Any callable. With ``at=``, x is the output of that layer.
         data: Examples, as for :func:`evaluate`; labels are not needed. Masks, by their names, are no part of x.
         projections: Number of random vectors v per example; -1 for the exact norm, one backward pass per output.
-        output: What f is: ``"identity"`` (logits), ``"softmax"``, ``"sigmoid"`` or a function of the model's output.
 
     Returns:
         The root of the mean square over examples, and its standard error over examples and projections.
 
     Raises:
-        ValueError: Derivatives are NaN or infinite, or the outputs are probabilities that do not fit ``output``.
+        ValueError: Derivatives are NaN or infinite.
         NotApplicable: The inputs are not continuous: give a layer with ``at=``.
 
     Example:
@@ -43,7 +40,6 @@ def jacobian_norm(
         6.0
     """
     check_projections(projections)
-    check_output(output)
     drawn: list[Tensor] = []
     with Evaluator.open(model, data, **options) as evaluator:
         evaluator.check_interpolable()
@@ -52,7 +48,7 @@ def jacobian_norm(
             points = part.stop - part.start
             with torch.enable_grad():
                 returned, inputs = _run_differentiable(evaluator, evaluator.fetch(part)[0], points)
-                values = shaped_values(returned, output, points=points, look=part.start == 0, whose="network")
+                values = shaped_values(returned, "identity", points=points, look=part.start == 0, whose="network")
                 values = values.reshape(points, -1)
                 if projections != -1 and not drawn:
                     # For all examples at once, so that they do not depend on the batch size.
@@ -66,7 +62,7 @@ def jacobian_norm(
     check_finite("derivatives of the outputs", squares)
     mean, stderr = mean_and_stderr(squares)
     value = math.sqrt(mean)
-    settings = {"projections": projections, "output": output_name(output), "examples": evaluator.count}
+    settings = {"projections": projections, "examples": evaluator.count}
     return Result("jacobian_norm", value, stderr / (2 * value) if value > 0 else 0.0, settings)
 
 

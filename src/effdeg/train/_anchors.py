@@ -51,8 +51,6 @@ def check_teacher(settings: PenaltySettings, unlabeled: int, teacher: object = N
             f"{'there are none' if anchor is None else 'and no unlabeled examples the labels do'}. "
             "Use Penalty(anchor='self'), or leave out the teacher."
         )
-    if settings.end_gradients:
-        raise ValueError("end_gradients=True has no effect with a teacher, which runs without gradients.")
 
 
 def run_teacher(teacher: Callable[..., Any], arguments: Any, keywords: Any) -> Any:
@@ -80,7 +78,7 @@ def find_ends(
     """Return the values at the outer nodes, the first example's first: labels, a teacher's or the model's outputs."""
     labeled = 0 if points.labels is None else len(points.labels)
     own = rows[: points.examples] if len(rows) == points.total else None
-    if own is not None and settings.anchor is not None and not settings.end_gradients:
+    if own is not None and settings.anchor is not None:
         own = own.detach()
     parts = [] if points.labels is None else [_label_values(points, rows, own, settings, look=look_at_labels)]
     if labeled < len(points.pairs):

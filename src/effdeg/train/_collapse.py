@@ -33,7 +33,7 @@ class CollapseWatch:
             warnings.warn(
                 f"the model has collapsed: its outputs on the {len(values)} unlabeled examples differ by at most "
                 f"{spread:.2g}, where they differed by {self._largest:.2g} before. A constant has effective degree 0. "
-                "Use a smaller weight, end_gradients=False, a teacher, or weights that begin 0, 0, which do not count "
+                "Use a smaller weight, a teacher, or weights that begin 0, 0, which do not count "
                 "straight lines.",
                 RuntimeWarning,
                 stacklevel=2,

@@ -130,7 +130,7 @@ class Sequences:
         outer = torch.nn.functional.pad(hot, (0, bins - tokens.shape[1]))
         missing = (targets == IGNORED).any(1) if anchored else torch.ones_like(place, dtype=torch.bool)
         taught = torch.zeros_like(missing)
-        sources = [(missing, logits if settings.anchor is None or settings.end_gradients else logits.detach(), 0)]
+        sources = [(missing, logits if settings.anchor is None else logits.detach(), 0)]
         if returned is not OWN:
             asked = points.unlabeled + (0 if anchored else points.batch)
             taught = (examples[:, 0] >= points.batch) if anchored else missing

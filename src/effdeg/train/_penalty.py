@@ -68,12 +68,9 @@ class Penalty(nn.Module):
         basis: ``"chebyshev"`` or ``"legendre"``.
         anchor: The values at the first and the last node of each path, where the model is then not run. ``"labels"``:
             the labels of its two examples (section 5.2), so the penalty asks for a straight line from label to label.
-            ``"self"``: the model's own outputs for these examples, or those of a ``teacher``, such as an average of
-            this model over time. Cosine and uniform nodes then begin and end at the very ends; Chebyshev nodes stay
-            where they are, and work only with labels. None: the model is run at all nodes.
-        end_gradients: Let gradients flow through the ends that are the model's own outputs. By default they are
-            targets, like labels: with gradients the model may pull the ends of all paths together until its outputs
-            are constant.
+            ``"self"``: the model's own outputs for these examples, without gradients, or those of a ``teacher``, such
+            as an average of this model over time. Cosine and uniform nodes then begin and end at the very ends;
+            Chebyshev nodes stay where they are, and work only with labels. None: the model is run at all nodes.
         weights: The weight wₖ of each degree in Σₖ wₖ |cₖ|: ``"degree"`` is k, ``"square"`` is k², and a list or array
             holds a number for each degree from 0 to K. One that begins with 0, 0 penalizes only curvature.
         output: What is fitted: ``"softmax"`` (over the last dimension), ``"sigmoid"``, ``"identity"``, or a function
@@ -98,7 +95,7 @@ class Penalty(nn.Module):
     Raises:
         TypeError: If a setting is of the wrong type.
         ValueError: If a setting is out of range, or the nodes are too few for the degree, the components or anchors,
-            or settings cannot be combined: ``anchor="self"`` with Chebyshev nodes, ``end_gradients`` without anchors.
+            or settings cannot be combined: ``anchor="self"`` with Chebyshev nodes.
 
     Example:
         >>> import torch, effdeg
@@ -127,7 +124,6 @@ class Penalty(nn.Module):
         sampling: Sampling = "cosine",
         basis: str = "chebyshev",
         anchor: Anchor | None = None,
-        end_gradients: bool = False,
         weights: Weights = "degree",
         output: Output = "softmax",
         components: int | None = None,
@@ -148,7 +144,6 @@ class Penalty(nn.Module):
             sampling=sampling,
             basis=basis,
             anchor=anchor,
-            end_gradients=end_gradients,
             weights=weights,
             output=output,
             components=components,

@@ -36,7 +36,6 @@ class PenaltySettings(NodeSettings, FitSettings):
 
     pairs: float | int
     anchor: Anchor | None
-    end_gradients: bool
     weights: Weights
     top: int
     normalized: bool
@@ -67,12 +66,6 @@ class PenaltySettings(NodeSettings, FitSettings):
     def _check_anchor(self) -> None:
         if self.anchor not in {*get_args(Anchor), None}:
             raise ValueError(f"anchor={self.anchor!r} is not known. Choose from: 'labels', 'self', None.")
-        check_flag("end_gradients", self.end_gradients)
-        if self.anchor is None and self.end_gradients:
-            raise ValueError(
-                "end_gradients=True concerns values that are put at the ends of a path, but anchor=None puts none "
-                "there: the model runs at all nodes, with gradients. Use anchor='self', or leave end_gradients out."
-            )
         if self.anchor is not None and self.nodes < 3:
             raise ValueError(
                 f"nodes={self.nodes} is too few for anchor={self.anchor!r}: the anchors take the outer two, and at "
