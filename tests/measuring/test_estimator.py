@@ -145,7 +145,7 @@ def test_the_95_percent_interval_covers_the_mean_in_92_to_98_percent_of_trials()
     ]
     for normalized in (False, True):
         truth = whole.estimate(normalized=normalized)[0]
-        intervals = [trial.interval(0.95, normalized=normalized) for trial in trials]
+        intervals = [trial.interval(normalized=normalized) for trial in trials]
         assert 0.92 <= sum(low <= truth <= high for low, high in intervals) / len(trials) <= 0.98
 
 
