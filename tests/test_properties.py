@@ -152,7 +152,7 @@ class TestAModelIsLeftAsItCame:
         with assert_left_as_it_came(model), pytest.raises(ArithmeticError, match="on purpose"):
             proxy(name, model, _failing(fails_at, cross_entropy), batch_size=5)
 
-    def test_by_several_steps_of_sharpness_and_micro_batches(self):
+    def test_by_sharpness(self):
         model = restless()
         with assert_left_as_it_came(model):
             proxies.sharpness(model, (X, Y), cross_entropy, adaptive=True)
