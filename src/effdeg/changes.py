@@ -21,7 +21,7 @@ from effdeg._adapters.partners import draw, name_change
 from effdeg._utils.checks import check_count, check_number
 from effdeg._utils.tree import Tree, tensors, tree_map
 
-__all__ = ["Change", "brightness", "compose", "crop", "drop_tokens", "mirror", "noise", "parse", "shift"]
+__all__ = ["Change", "compose", "crop", "drop_tokens", "mirror", "noise", "parse", "shift"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,27 +127,6 @@ def noise(deviation: float) -> Change:
         return x + deviation * draw(x.device, *x.shape, by=torch.randn, dtype=x.dtype)
 
     return Change(f"noise({deviation:g})", lambda x: _change_images(x, change, vectors=True))
-
-
-def brightness(amount: float) -> Change:
-    """Return a change that adds one number from [−amount, amount] to all pixels of an image.
-
-    Raises:
-        ValueError: If ``amount`` is not positive.
-
-    Example:
-        >>> import torch
-        >>> from effdeg import changes
-        >>> brighter = changes.brightness(0.2)(torch.zeros(5, 3, 8, 8))
-        >>> brighter.flatten(1).std(1).max().item()
-        0.0
-    """
-    amount = check_number("amount", amount, "0.2 adds up to 0.2 to the pixels")
-
-    def change(x: Tensor) -> Tensor:
-        return x + amount * (2 * draw(x.device, len(x), 1, 1, 1).to(x.dtype) - 1)
-
-    return Change(f"brightness({amount:g})", lambda images: _change_images(images, change))
 
 
 def compose(*changes: Callable[[Any], Any]) -> Change:
@@ -275,6 +254,5 @@ _BY_NAME: dict[str, tuple[str, Callable[..., Any], tuple[Callable[[str], float],
     "shift": ("shift(4)", shift, (int,)),
     "crop": ("crop(0.5)", crop, (float,)),
     "noise": ("noise(0.1)", noise, (float,)),
-    "brightness": ("brightness(0.2)", brightness, (float,)),
     "drop_tokens": ("drop_tokens(0.1, 103)", drop_tokens, (float, int)),
 }

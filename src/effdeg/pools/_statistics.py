@@ -103,12 +103,6 @@ class Score:
     worst_sign_error: Statistic | None = None
     conditional_information: Statistic | None = None
 
-    def __str__(self) -> str:
-        if self.undefined is not None:
-            return f"{self.measure}: {self.undefined}"
-        known = {what: getattr(self, name) for name, what in STATISTICS.items() if getattr(self, name) is not None}
-        return f"{self.measure}: " + ", ".join(f"{what} {statistic}" for what, statistic in known.items())
-
 
 @dataclass(frozen=True)
 class Advantage:
