@@ -1,12 +1,10 @@
-"""What all tests share: checked shapes, groups of one process, a local Ray; docstring examples keep the random state.
+"""What all tests share: checked shapes, groups of one process; docstring examples keep the random state.
 
 With EFFDEG_CHECK_SHAPES=1, as `make test` has it, the shapes in the signatures of the maths are checked.
 """
 
 import os
 import signal
-import sys
-from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -48,17 +46,3 @@ def process_group(tmp_path):
 
     with properties.process_group(tmp_path / "store"):
         yield
-
-
-@pytest.fixture
-def local_ray(monkeypatch, request):
-    """Start a small local Ray, whose workers can import what the test can; return its address."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would look for a token in the home folder
-    for name in ("gcs_server_port_wait_time_s", "worker_register_timeout_seconds"):
-        monkeypatch.setenv(f"RAY_{name}", "300")  # a loaded machine is slow to start
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(request.path).parent), *sys.path]))
-    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
-    yield "local"
-    assert ray.is_initialized()  # whoever connects disconnects
-    ray.shutdown()

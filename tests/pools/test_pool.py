@@ -1,7 +1,5 @@
 import math
-import os
 import shutil
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from effdeg.measuring import IllConditionedFit
 from effdeg.pools import _checkpoint
 from effdeg.pools._pool import name_checkpoints
 from tests.models import mlp
-from tests.properties import assert_close
 
 FAST = {"paths": 20, "nodes": 30, "degree": 8}
 
@@ -337,54 +334,6 @@ def test_a_fit_that_is_ill_conditioned_is_said_once(folder, data):
     with pytest.warns(IllConditionedFit) as warned:
         measure_pool(mlp(), [folder], data, paths=5, nodes=41, degree=40, sampling="uniform")
     assert len(warned) == 1
-
-
-class Mortal(nn.Sequential):
-    """Ends its process with some weights."""
-
-    def forward(self, x):
-        if self[0].bias[0].item() == 13:
-            os._exit(1)
-        return super().forward(x)
-
-
-def test_on_ray(folder, data, tmp_path, local_ray):
-    (folder / "broken.pt").write_bytes(b"nothing")
-    deadly = mlp().state_dict()
-    deadly["0.bias"][0] = 13
-    torch.save(deadly, folder / "deadly.pt")
-    with pytest.warns(UserWarning, match="left out") as warned:
-        rows = measure_pool(Mortal(*mlp()), [folder], data, ray=local_ray, out=tmp_path / "pool.csv", **FAST)
-    messages = sorted(str(each.message) for each in warned)
-    assert len(messages) == 2
-    assert "damaged" in messages[0]
-    assert messages[1].startswith("deadly left out: its process died: ")
-    with pytest.raises(ValueError, match="has 0 GPUs, and a checkpoint needs 1"):
-        measure_pool(mlp(), [folder], data, ray=local_ray, device="cuda", **FAST)
-    expected = measure_pool(mlp(), [folder / f"{name}.pt" for name in "abc"], data, **FAST)
-    assert [row["model"] for row in rows] == ["a", "b", "c"]
-    for row, other in zip(rows, expected, strict=True):
-        assert_close(row, dict(other), rel=1e-6)
-    assert sorted(pools.read_table(tmp_path / "pool.csv")["model"]) == ["a", "b", "c"]
-    models = [mlp(seed=seed) for seed in range(3)]
-    assert effdeg.pick(models, data[0], ray=local_ray).scores == pytest.approx(effdeg.pick(models, data[0]).scores)
-
-
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("ray://127.0.0.1:1", r"does not answer \(.*refused\)"),
-        ("cluster", "is not an address"),
-        ("auto", "finds no running cluster"),
-    ],
-)
-def test_a_cluster_that_is_not_there_is_named_before_any_work(folder, data, loaded, monkeypatch, address, reason):
-    ray = pytest.importorskip("ray")
-    if address == "auto":
-        monkeypatch.setattr(ray, "init", Mock(side_effect=ConnectionError("set the --address flag")))
-    with pytest.raises(ValueError, match=rf"ray='{address}' {reason}. Use the address of a running"):
-        measure_pool(mlp(), [folder], data, ray=address, **FAST)
-    assert not loaded
 
 
 def test_functions_in_a_model_do_not_keep_a_table_from_being_continued(data, tmp_path):

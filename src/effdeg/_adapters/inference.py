@@ -200,7 +200,10 @@ def _check_model(model: object) -> None:
     if isinstance(model, type):
         raise TypeError(f"model={model.__name__} is a class. Pass an instance of it: {model.__name__}(…).")
     if any(isinstance(each, torch.jit.ScriptModule) for each in _modules(as_module(model))):
-        raise TypeError("the model is TorchScript, whose layers and weights cannot be looked at. Pass the nn.Module.")
+        raise TypeError(
+            "the model is TorchScript, whose layers and weights cannot be seen. Pass the nn.Module it was made from, or "
+            "a function that calls it: lambda x: model(x)."
+        )
     if callable(model):
         return
     if isinstance(model, Mapping):

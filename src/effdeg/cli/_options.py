@@ -93,16 +93,14 @@ class DeviceOptions:
         _run(help="Precision to run in; the model's own if not given."),
     ] = None
 
-    def settings(self, *, here: bool = True) -> dict[str, Any]:
-        """Return the arguments of :func:`effdeg.measure`; the device as it was given, if it is on another machine."""
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of :func:`effdeg.measure`."""
         import torch
 
         from effdeg._adapters.inference import check_device
 
-        device: Any = self.device
-        if here:
-            check_device(device)
-            device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        check_device(self.device)
+        device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = getattr(torch, self.dtype) if self.dtype else None
         return {"batch_size": self.batch_size, "device": device, "dtype": dtype}
 

@@ -48,9 +48,6 @@ def pick(
     keep: Annotated[
         Path | None, o.option(help="Keep what is observed of each model in this folder, to continue later.")
     ] = None,
-    ray: Annotated[
-        str | None, o.option(help="Distribute the models over a Ray cluster: its address, auto, or local.")
-    ] = None,
     plot: o.Plot = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
@@ -62,7 +59,7 @@ def pick(
     """
     check_plot(plot)
     named = match_models(models, weights or [], seed)
-    settings = device_options.settings(here=ray is None)
+    settings = device_options.settings()
     changes = o.parse_changes(change)
     loaded = read_options.load(data)
     known = o.read_labels(data, f"--labels {labels}: --data") if labels else None
@@ -80,7 +77,6 @@ def pick(
             examples=examples,
             seed=seed,
             keep=keep,
-            ray=ray,
             progress=not (json or quiet),
             **settings,
         )

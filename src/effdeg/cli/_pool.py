@@ -57,9 +57,6 @@ def pool(
     device_options: o.DeviceOptions,
     read_options: o.ReadOptions,
     workers: Annotated[int, typer.Option(help="Background processes that load examples.", min=0)] = 0,
-    ray: Annotated[
-        str | None, o.option(help="Distribute the checkpoints over a Ray cluster: its address, auto, or local.")
-    ] = None,
     quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
@@ -74,7 +71,7 @@ def pool(
     files = name_checkpoints(weights)
     examples = read_options.load(data)
     training = read_options.load_labeled(train, "--train")
-    running = device_options.settings(here=ray is None)
+    running = device_options.settings()
     architecture: Any = o.NamedModel(model, None, path_options.seed).load()
     with o.prepare_run([], examples):
         try:
@@ -90,7 +87,6 @@ def pool(
                 components=components or (),
                 **running,
                 workers=workers,
-                ray=ray,
                 out=out,
                 progress=not (json or quiet),
             )

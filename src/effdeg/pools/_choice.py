@@ -91,7 +91,6 @@ class Observer:
     dtype: torch.dtype | None
     keep: Path | None = None
     data: str = ""  # a hash of the examples and their copies, if observations are kept
-    workers: int = 0  # of a task of Ray
 
     def keep_in(self, folder: Path, model: Model) -> "Observer":
         """Return one that keeps what it observes in a folder."""

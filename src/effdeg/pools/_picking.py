@@ -45,7 +45,6 @@ def pick(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     keep: str | Path | None = None,
-    ray: str | None = None,
     progress: bool = False,
 ) -> Choice:
     """Choose the model that is likely to be the most accurate, from examples without labels.
@@ -77,7 +76,6 @@ def pick(
         device: Run the models there; by default where they are.
         dtype: Run the models in this precision.
         keep: A folder in which what is observed of each model is kept for later calls with the same data and settings.
-        ray: Distribute the models over a Ray cluster, as in :func:`effdeg.measure_pool`.
         progress: Show a progress bar.
 
     Returns:
@@ -102,7 +100,7 @@ def pick(
     if batch_size is not None:
         check_count("batch_size", batch_size, least=1)
     check_precision(dtype)
-    check_place("models are picked by one process, not under torchrun. Use ray= to distribute them.", device, ray)
+    check_place("models are picked by one process, not under torchrun.", device)
     if keep is not None:
         try:
             Path(keep).mkdir(parents=True, exist_ok=True)
@@ -117,7 +115,7 @@ def pick(
         )
     with seed_everything(seed):  # a loader may draw
         given = as_examples(data)
-    if ray is None and isinstance(given, DataSet):
+    if isinstance(given, DataSet):
         given = ReadOnce(given)
     indices = _draw(len(given), examples, seed, 0 if known is None else len(known))
     first = next(iter(loads.values()))()
@@ -142,15 +140,14 @@ def pick(
         seed=seed,
         train=labeled and labeled.examples,  # a generator is read only once
         batch_size=batch_size,
-        device=device if ray is None else None,
+        device=device,
         dtype=dtype,
     )
     left_out = _try_out(observer, loads, known)
     if keep is not None:
         observer = observer.keep_in(Path(keep), first)
     loads = {name: load for name, load in loads.items() if name not in left_out}
-    title = "pick" if progress else ""
-    outcomes = dict(run_all(observer, loads, ray=ray, model=first, device=device, title=title))
+    outcomes = dict(run_all(observer, loads, title="pick" if progress else ""))
     observations = {name: outcomes[name] for name in loads if isinstance(outcomes[name], Observation)}
     left_out |= {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
     notes = [] if reason is None else [f"{reason}; give change= if that can alter a class."]
@@ -167,8 +164,7 @@ def _name(models: Any) -> tuple[Mapping[str, Model], dict[str, Load]]:
     if isinstance(models, Mapping) and not isinstance(models, dict) and len(models) > 1:
         return models, {name: partial(models.__getitem__, name) for name in models}
     named = name_models(models)
-    # With Ray, what loads a model is sent to its task: the model alone, not the dict of all.
-    return named, {name: partial({name: model}.__getitem__, name) for name, model in named.items()}
+    return named, {name: partial(named.__getitem__, name) for name in named}
 
 
 def _check_labels(labels: Tensor, examples: Examples, read_item: ItemReader, seed: int) -> None:

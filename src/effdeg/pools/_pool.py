@@ -1,4 +1,4 @@
-"""Pools of trained models: many checkpoints of one architecture, measured one at a time or on Ray."""
+"""Pools of trained models: many checkpoints of one architecture, measured one at a time."""
 
 import copy
 import math
@@ -53,7 +53,6 @@ def measure_pool(
     workers: int = 0,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-    ray: str | None = None,
     out: File | None = None,
     progress: bool = False,
 ) -> PoolRows:
@@ -96,8 +95,6 @@ def measure_pool(
         workers: Background processes that load the examples for accuracies, if reading them is slow.
         device: Run the models there; by default where ``model`` is.
         dtype: Run the models in this precision.
-        ray: Distribute the checkpoints over a Ray cluster: its address, ``"auto"``, or ``"local"`` for the cores of
-            this machine. The weights must have the same path on all machines. On ``"cuda"`` each checkpoint has a GPU.
         out: The ``.csv`` file of the table, next to which ``….settings.json`` and ``….predictions.npz`` are written.
             Columns that were added to it are kept, and so are rows of checkpoints that are not among ``weights``.
         progress: Show a progress bar.
@@ -107,11 +104,10 @@ def measure_pool(
 
     Raises:
         ValueError: If a setting is out of range, a proxy does not apply, ``train`` has no labels or holds the examples
-            of ``data``, ``out`` has rows of other settings, another model or code, or is being written, the Ray cluster
-            does not answer, or no checkpoint could be measured.
+            of ``data``, ``out`` has rows of other settings, another model or code, or is being written, or no
+            checkpoint could be measured.
         TypeError: If the model is not an ``nn.Module``, or the data cannot be read.
         FileNotFoundError: If there is no such checkpoint.
-        ImportError: If ``ray`` is given and Ray is not installed.
 
     Example:
         >>> import effdeg, tempfile, torch
@@ -130,13 +126,12 @@ def measure_pool(
     files, target = name_checkpoints(weights), None if out is None else Path(out)
     check_target("out=", target, {".csv"})
     path_settings = PathSettings(paths=paths, nodes=nodes, sampling=sampling, at=at, seed=seed)
-    here = device if ray is None else None  # with Ray, the device is on other machines
     check_count("workers", workers, least=0)
-    check_runnable(model, device=here, dtype=dtype)
+    check_runnable(model, device=device, dtype=dtype)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; checkpoints are loaded into an nn.Module.")
-    check_place("a pool is measured by one process, not under torchrun. Use ray= to distribute checkpoints.", here, ray)
-    loaded = copy.deepcopy(model) if ray is None else copy.deepcopy(model).cpu()
+    check_place("a pool is measured by one process, not under torchrun.", device)
+    loaded = copy.deepcopy(model)
     read_item = ItemReader(loaded)
     measurer = CheckpointMeasurer(
         model=loaded,
@@ -150,7 +145,7 @@ def measure_pool(
         dtype=dtype,
         batch_size=batch_size,
         workers=workers,
-        device=here,
+        device=device,
     )
     measurer.check_labels()
     warn_if_ill_conditioned(sampling, nodes, degree, stacklevel=2)
@@ -164,8 +159,7 @@ def measure_pool(
         _continue_table(table, names, files, measurer)
         missing = {digest: same for digest, same in names.items() if not table.has(digest)}
         sources = {same[0]: files[same[0]].absolute() for same in missing.values()}
-        title = "checkpoints" if progress else ""
-        outcomes = run_all(measurer, sources, ray=ray, model=model, device=device, title=title)
+        outcomes = run_all(measurer, sources, title="checkpoints" if progress else "")
         notes = _add_missing(table, missing, outcomes)
         table.write()  # rows may have been deleted, which others disagreed with
     if not files.keys() & table.rows.keys():
