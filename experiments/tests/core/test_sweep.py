@@ -84,9 +84,9 @@ def test_the_runs_that_tune():
     planned = Plan(RECIPE).plan_tuning()
     assert settings_of(planned) == [replace(ED, weight=weight, held_out=100, epochs=2) for weight in (2.0, 7.0, 20.0)]
     assert {(each.method, each.purpose) for each in planned} == {("ed", "tuning")}
-    changed = Plan(RECIPE, changes={"epochs": 9, "lr": 0.5}, tuning_changes={"held_out": 7, "seed": 3}).plan_tuning()
-    # What the recipe says of tuning wins over changes to all runs, not over changes to these.
-    assert changed[0].settings == replace(ED, lr=0.5, held_out=7, epochs=2, seed=3)
+    changed = Plan(RECIPE, changes={"epochs": 9, "lr": 0.5}).plan_tuning()
+    # What the recipe says of tuning wins over changes to all runs.
+    assert changed[0].settings == replace(ED, lr=0.5, held_out=100, epochs=2)
     for plan in ({"methods": ["plain", "broken"]}, {"tune": False}, {"changes": {"weight": 3.0}}):
         assert Plan(RECIPE, **plan).plan_tuning() == []
 
@@ -101,8 +101,6 @@ def test_the_runs_that_results_come_from(folder):
     for weight, changes in (
         (7.0, {}),
         (2.0, {"changes": {"lr": 0.5}}),
-        (2.0, {"tuning_changes": {"held_out": 5}}),
-        (7.0, {"tuning_changes": {"held_out": 5}, "tune": False}),
         (3.0, {"changes": {"weight": 3.0}}),
     ):
         (planned,) = Plan(RECIPE, methods=["ed"], seeds=[7], **changes).plan_final(runs)

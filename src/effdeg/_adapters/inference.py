@@ -201,8 +201,8 @@ def _check_model(model: object) -> None:
         raise TypeError(f"model={model.__name__} is a class. Pass an instance of it: {model.__name__}(…).")
     if any(isinstance(each, torch.jit.ScriptModule) for each in _modules(as_module(model))):
         raise TypeError(
-            "the model is TorchScript, whose layers and weights cannot be seen. Pass the nn.Module it was made from, or "
-            "a function that calls it: lambda x: model(x)."
+            "the model is TorchScript, whose layers and weights cannot be seen. Pass the nn.Module that it came from, "
+            "or a function that calls it: lambda x: model(x)."
         )
     if callable(model):
         return

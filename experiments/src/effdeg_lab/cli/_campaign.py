@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from effdeg_lab.core.runs import RunFolder
     from effdeg_lab.core.sweep import Plan
 
-_OF_PLANS = ("method", "seeds", "changes", "no_tune", "tune", "equal_time")
+_OF_PLANS = ("method", "seeds", "changes", "no_tune", "equal_time")
 _TICK = 0.2
 
 

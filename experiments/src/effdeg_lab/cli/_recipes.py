@@ -1,16 +1,14 @@
 """Look at recipes: ``list`` and ``show``."""
 
-import json as json_module
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Column, Table
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Json, Name, Smoke, open_recipe
+from effdeg_lab.cli._options import RUNS, Changes, Data, Name, Smoke, open_recipe
 from effdeg_lab.cli._output import format_settings, make_table, print_facts, print_rich
 from effdeg_lab.core.settings import format_setting
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from effdeg_lab.core.recipe import Recipe
 
 
-def list_recipes(data: Data = None, json: Json = False) -> None:
+def list_recipes(data: Data = None) -> None:
     """List the recipes, with their place in the paper, number of runs and cost, and what is missing to run them here.
 
     Without what is missing, **effdeg-lab run RECIPE --smoke** tries a recipe on made-up data.
@@ -26,9 +24,6 @@ def list_recipes(data: Data = None, json: Json = False) -> None:
     from effdeg_lab.core.recipe import all_recipes
 
     recipes = all_recipes().values()
-    if json:
-        print(json_module.dumps([_to_dict(recipe) for recipe in recipes]))
-        return
     table = Table(Column("recipe", no_wrap=True), "what", box=SIMPLE_HEAD, pad_edge=False)
     for recipe in recipes:
         count = len(recipe.methods) * len(recipe.points()) * len(recipe.seeds)
@@ -55,16 +50,12 @@ def show(
     method: Annotated[str | None, Option(help="Show the settings of this method.")] = None,
     changes: Changes = None,
     smoke: Smoke = False,
-    json: Json = False,
 ) -> None:
     """Show a recipe: what the paper found, the methods that are compared, and all settings of a run."""
     recipe, _ = open_recipe(name, RUNS, smoke=smoke)
     base = recipe.settings if method is None else recipe.resolve(recipe.method(method))
     changed, usual = recipe.settings.parse(changes or ()), recipe.settings.to_dict()
     settings, varied = base.change(changed).to_dict(), {*recipe.axes} - changed.keys()
-    if json:
-        print(json_module.dumps(_to_dict(recipe) | {"settings": settings}))
-        return
     print_rich(f"[bold]{escape(recipe.name)}[/]: {escape(recipe.title)}")
     facts = {
         "in the paper": recipe.paper,
@@ -87,8 +78,3 @@ def show(
         said = f"{escape(words[key])}{f' [yellow]({escape(note)})[/]' if note else ''}"
         grid.add_row(f"{key}={escape(format_setting(value))}", f"[dim]{said}[/]")
     print_rich(grid)
-
-
-def _to_dict(recipe: "Recipe") -> dict[str, Any]:
-    code = {"run", "run_stacked", "check_data", "study"}
-    return {key: value for key, value in asdict(recipe).items() if key not in code}

@@ -1,7 +1,6 @@
 """Carry out runs: ``run`` and ``sweep``."""
 
 import gc
-import json as json_module
 import os
 import re
 import signal
@@ -14,9 +13,9 @@ import typer
 from rich.markup import escape
 from typer import Option
 
-from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Json, Name, Runs, Smoke, open_recipe, prepare
+from effdeg_lab.cli._options import RUNS, Changes, Data, Device, Name, Runs, Smoke, open_recipe, prepare
 from effdeg_lab.cli._output import format_number, format_settings, make_table, print_facts, print_rich
-from effdeg_lab.cli._runs import describe_run, get_state
+from effdeg_lab.cli._runs import get_state
 from effdeg_lab.core.signals import list_stop_signals
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def run(
     runs: Runs = RUNS,
     device: Device = None,
     smoke: Smoke = False,
-    json: Json = False,
 ) -> None:
     """Carry out or continue one run; if it is finished, show it.
 
@@ -96,7 +94,7 @@ def run(
         # The first process decides for all: what another one sees in the folder may already be something else.
         plan, first = Plan(recipe, [chosen.name], changes=wanted, tune=False), get_rank_and_size()[0] == 0
         tuned, tried = gather(plan.get_tuned(chosen, folder.read(brief=True)) if first else ({}, 0))[0]
-        settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first and not json
+        settings, speaks = recipe.resolve(chosen, {**tuned, **wanted}), first
         job = Job(settings, recipe.name, chosen.name, base, folder, where, data, speaks, code=recipe.code)
         job.asked_to_stop = lambda: bool(interrupted)
         if speaks:
@@ -119,9 +117,6 @@ def run(
     known = job.read()
     if not first or known is None:
         return
-    if json:
-        print(json_module.dumps(describe_run(known)))
-        return
     if finished:
         print_rich("already finished; --again runs it again")
     print_rich(f"[bold]{escape(recipe.study.headline(known))}[/]")
@@ -140,7 +135,6 @@ def sweep(
     seeds: Annotated[str, Option(help="Seeds, such as 0-4 or 0,1,7. Default: the recipe's.")] = "",
     changes: Changes = None,
     no_tune: Annotated[bool, Option("--no-tune", help="Do not tune; use what was tuned before.")] = False,
-    tune: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Change a setting of tuning runs only.")] = None,
     equal_time: Annotated[str | None, Option(metavar="METHOD", help="Then train all for as long as this one.")] = None,
     processes: Annotated[int, Option(help="How many runs at once.")] = 1,
     together: Annotated[int, Option(help="How many networks of one kind to train in one step.")] = 1,
@@ -165,7 +159,7 @@ def sweep(
 
     recipe, runs = open_recipe(name, runs, smoke=smoke)
     (data, where), folder = prepare(recipe, runs, data, device), RunFolder(runs)
-    plan = make_plan(recipe, method, seeds, changes, no_tune, tune, equal_time)
+    plan = make_plan(recipe, method, seeds, changes, no_tune, equal_time)
     if dry_run:
         plan.check(data)
         print_rich(make_table(("method", "for", "seed", "settings", "state"), list_planned(plan, folder)))
@@ -195,16 +189,12 @@ def make_plan(
     seeds: str,
     changes: list[str] | None,
     no_tune: bool,
-    tune: list[str] | None,
     equal_time: str | None,
 ) -> "Plan":
     from effdeg_lab.core.sweep import Plan
 
-    if no_tune and tune:
-        raise ValueError(f"--no-tune and --tune {tune[0]} cannot be combined: --tune changes tuning runs only.")
     asked = _parse_changes(recipe, changes, "--seeds")
-    tuning, numbers = recipe.settings.parse(tune or (), option="--tune"), _parse_seeds("--seeds", seeds)
-    return Plan(recipe, method or (), numbers, asked, not no_tune, tuning, equal_time)
+    return Plan(recipe, method or (), _parse_seeds("--seeds", seeds), asked, not no_tune, equal_time)
 
 
 def list_planned(plan: "Plan", folder: "RunFolder") -> Iterator[list[str]]:

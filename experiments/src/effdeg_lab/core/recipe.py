@@ -143,22 +143,22 @@ class Recipe:
             raise ValueError(f"{self.name} has the methods {names}: it needs at least one, each with its own name.")
         self._check_points()
         if self.tuning:
-            self.check_tuning(self.tuning, self.methods)
+            self._check_tuning()
         for method in self.methods:
             for changes in (*self.points(), *({**self.tuning, **each} for each in self.candidates(method))):
                 self.resolve(method, changes)
         if self.equal_time is not None:
             self.method(self.equal_time)
 
-    def check_tuning(self, tuning: Mapping[str, Any], methods: Iterable[Method]) -> None:
-        """Raise unless runs with these changes can tune these methods: on held-out examples, by settings that vary."""
-        held_out = tuning.get("held_out", 0)
+    def _check_tuning(self) -> None:
+        """Raise unless methods are tuned on held-out examples, by settings that vary."""
+        held_out = self.tuning.get("held_out", 0)
         if held_out < 1:
             raise ValueError(f"held_out={held_out} would tune on the test set: hold out training examples, 1 or more.")
-        for method in methods:
-            for key in method.tune.keys() & tuning.keys():
-                said = f"{key}={tuning[key]} cannot be fixed in the runs that tune {method.name!r}: they vary it."
-                raise ValueError(f"{said} Set {key} for all runs, and it is not tuned.")
+        for method in self.methods:
+            for key in method.tune.keys() & self.tuning.keys():
+                fixed = f"{key}={self.tuning[key]}"
+                raise ValueError(f"{fixed} cannot be fixed in the runs that tune {method.name!r}: they vary it.")
 
     def method(self, name: str) -> Method:
         """Find a method by its name."""

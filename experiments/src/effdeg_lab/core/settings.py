@@ -93,13 +93,13 @@ class Settings:
             self._check_name(key)
         return replace(self, **changes)
 
-    def parse(self, assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
+    def parse(self, assignments: Iterable[str]) -> dict[str, Any]:
         """Read what a user typed, ``key=value`` each, as values for :meth:`change`."""
         changes = {}
         for assignment in assignments:
             key, equals, text = assignment.partition("=")
             if not equals:
-                raise ValueError(f"{option} {assignment} has no value: write {option} {key}=VALUE.")
+                raise ValueError(f"--set {assignment} has no value: write --set {key}=VALUE.")
             self._check_name(key)
             changes[key] = _parse(key, text, _get_hints(type(self))[key])
         return changes

@@ -30,7 +30,6 @@ class Plan:
     seeds: Sequence[int] = ()  # the recipe's if empty
     changes: Mapping[str, Any] = field(default_factory=dict)  # for all runs; they override the recipe and tuning
     tune: bool = True  # whether to run what is missing of tuning; finished tuning is used in any case
-    tuning_changes: Mapping[str, Any] = field(default_factory=dict)  # for tuning runs only
     equal_time: str | None = None  # the method whose training time all others get, too
 
     def check(self, data: Path | None) -> None:
@@ -128,10 +127,7 @@ class Plan:
         return [] if method.tune.keys() & self.changes.keys() else self.recipe.candidates(method)
 
     def _get_tuning(self) -> dict[str, Any]:
-        tuning = {**self.recipe.tuning, **self.tuning_changes}
-        if self.recipe.tuning:
-            self.recipe.check_tuning(tuning, self._get_methods())
-        return {**self.changes, **tuning}
+        return {**self.changes, **self.recipe.tuning}
 
 
 def sweep(
