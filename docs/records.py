@@ -31,7 +31,7 @@ def find_results(name: str) -> Results:
     """Return the results of a recipe at the scale that says most; of ``RECIPE@SETTING=VALUE,…`` with these settings."""
     name, _, settings = name.partition("@")
     recipe = find_recipe(name)
-    changes = recipe.settings.parse(settings.split(","), option="the table") if settings else None
+    changes = recipe.settings.parse(settings.split(",")) if settings else None
     return collect(recipe, read_runs(), changes)[0]
 
 

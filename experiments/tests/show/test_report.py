@@ -194,7 +194,7 @@ def test_the_command_report(call, tmp_path):
         (["methods", "--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
         (
             ["shares", "--set", "epochs=3", "--plot", "x.png"],
-            "shares has no figure, or effdeg-runs too few",
+            "shares has no figure, or effdeg-runs has too few finished runs of it",
         ),
         (["methods", "--set", "epoch=3"], "'epoch' is not a setting. Did you mean 'epochs'"),
     ],

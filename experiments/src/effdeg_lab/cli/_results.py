@@ -49,7 +49,8 @@ def table(
     results = report.results[0]
     figures = recipe.study.figures(results) if plot and results.done else []
     if (csv and not results.done) or (plot and not figures):
-        raise ValueError(f"{csv or plot} cannot be written: {name} has no figure, or {runs} too few finished runs.")
+        lacks = f"{runs} has too few finished runs of it"
+        raise ValueError(f"{csv or plot} cannot be written: {name} has no figure, or {lacks}.")
     if plot:
         write_figure(figures[0].draw("light"), plot)
     if csv:
