@@ -103,8 +103,10 @@ class Masked(TwoInputs):
         return super().forward(x, mask) * scale
 
 
-def test_an_optional_second_input_is_used():
-    model = TwoInputs()
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("wrap", [lambda model: model, torch.jit.script], ids=["module", "script"])
+def test_an_optional_second_input_is_used(wrap):
+    model = wrap(TwoInputs())
     expected = effdeg.measure(model, {"x": X, "extra": EXTRA}, **FAST)
     measured = effdeg.measure(model, TensorDataset(X, EXTRA, Y), **FAST)
     assert torch.equal(measured.per_path, expected.per_path)

@@ -36,12 +36,41 @@ class Counting(nn.Module):
         return self.layers(x)
 
 
-def test_torchscript_is_refused():
-    scripted = torch.jit.trace(mlp(), X)
-    for model in (scripted, nn.Sequential(scripted)):
-        for run in (effdeg.measure, proxies.confidence):
-            with pytest.raises(TypeError, match=r"the model is TorchScript.*Pass the nn.Module"):
-                run(model, X)
+def script(model):
+    return torch.jit.script(model)
+
+
+def trace(model):
+    return torch.jit.trace(model.eval(), X, check_trace=False)
+
+
+@pytest.mark.parametrize("compiled", [script, trace])
+@pytest.mark.parametrize("where", [{}, {"dtype": torch.float64}], ids=["here", "float64"])
+def test_torchscript_is_measured_and_comes_back_as_it_was(compiled, where):
+    expected = effdeg.measure(Counting(), X, **where, **FAST)
+    model = compiled(Counting())
+    modes = [module.training for module in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    measured = effdeg.measure(model, X, **where, **FAST)
+    torch.testing.assert_close(measured.per_path, expected.per_path, rtol=1e-4, atol=1e-6)
+    assert measured.settings.dtype == expected.settings.dtype
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_a_frozen_module_has_neither_mode_nor_weights_to_move():
+    frozen = torch.jit.freeze(script(mlp().eval()))
+    expected = effdeg.measure(mlp(), X, **FAST)
+    torch.testing.assert_close(effdeg.measure(frozen, X, **FAST).per_path, expected.per_path, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match=r"dtype= cannot change a module from torch.jit.freeze"):
+        effdeg.measure(frozen, X, dtype=torch.float64, **FAST)
+
+
+@pytest.mark.parametrize("compiled", [script, trace])
+def test_a_layer_of_torchscript_is_refused(compiled):
+    with pytest.raises(ValueError, match=r"at='layers.0' is a TorchScript layer.*before torch.jit"):
+        effdeg.measure(compiled(Counting()), X, at="layers.0", **FAST)
 
 
 class Strange(nn.Module):

@@ -183,10 +183,13 @@ def test_changes_are_counted_where_linear_regions_are_not_defined():
     assert "linear regions are defined for" in evaluate(model, x, **ROUTE).skipped["linear_regions"]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_changes_that_are_not_seen_are_refused():
-    x = torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
+    model, x = mlp().double(), torch.randn(8, 6, 10, generator=torch.Generator().manual_seed(0))
     with pytest.raises(NotApplicable, match="no such activation ran"):
         activation_changes(nn.Linear(6, 3).double(), X, **ROUTE)
+    with pytest.raises(NotApplicable, match="a scripted module ran"):
+        activation_changes(torch.jit.trace(model, X), X, **ROUTE)
     with pytest.raises(NotApplicable, match="do not have the examples first"):
         activation_changes(lambda x: x + torch.tanh(x[:0]).sum(), X, **ROUTE)
     with pytest.raises(NotApplicable, match="or are sparse or complex"):

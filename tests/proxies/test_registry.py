@@ -169,6 +169,17 @@ def test_outputs_that_are_no_logits_leave_what_needs_none():
     assert "single output" in table.skipped["effective_degree"]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_of_a_torchscript_module_what_looks_into_it_is_skipped_and_the_rest_is_right():
+    model = mlp(activation=nn.ReLU).double()
+    own, scripted = table_of(model), table_of(torch.jit.trace(model, X))
+    assert {"parameter_norm", "margin@10", "jacobian_norm", "effective_degree"} <= set(scripted)
+    for name, result in scripted.items():
+        assert result.value == pytest.approx(own[name].value), name
+    for name in ("sharpness@0.05", "spectral_sum", "frobenius_product", "path_norm", "hessian_trace"):
+        assert "TorchScript" in scripted.skipped[name]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -76,6 +76,12 @@ def _find_signature(model: object) -> Signature:
 
 
 def _read_signature(model: Any) -> Signature:
+    if isinstance(model, torch.jit.ScriptModule):
+        script: Any = model.forward
+        return Signature([
+            Parameter.of(each.name, has_default=each.has_default_value(), default=each.default_value)
+            for each in script.schema.arguments[1:]
+        ])
     try:
         # By the class, since the function may be replaced on an object while it is trained.
         function, skipped = (type(model).forward, 1) if isinstance(model, nn.Module) else (model, 0)

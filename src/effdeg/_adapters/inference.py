@@ -47,6 +47,11 @@ class ModelRunner:
         self.device = torch.device(device) if device is not None else (own.device if own is not None else None)
         self.dtype = dtype if dtype is not None else (own.dtype if own is not None else None)
         self._weights = self._convert_weights(device, dtype)
+        scripted = any(isinstance(each, torch.jit.ScriptModule) for each in _modules(model))
+        if self._weights is not None and isinstance(model, nn.Module) and scripted:
+            # TorchScript's weights cannot be replaced in a call: move a copy of the whole model instead.
+            with torch.no_grad():
+                self.model, self._weights = copy.deepcopy(model).to(device=device, dtype=dtype), None
         self._places = _find_places(self.model)
         self._rescaled = _find_rescaled(self.model)
         self._watch: Watch = nullcontext()
@@ -170,6 +175,13 @@ def check_runnable(model: object, *, device: object, dtype: object) -> None:
     _check_batch_size(model)
     check_device(device)
     check_precision(dtype)
+    # A module from torch.jit.freeze has no mode.
+    scripted = [each for each in _modules(model) if isinstance(each, torch.jit.ScriptModule)]
+    if dtype is not None and not all(hasattr(each, "training") for each in scripted):
+        raise ValueError(
+            "dtype= cannot change a module from torch.jit.freeze, whose weights are constants. Pass the module before "
+            "it was frozen, or leave dtype= out."
+        )
     check_has_values(model, every=device is not None or dtype is not None)
     module = as_module(model)
     if module is not None and any(map(is_lazy, chain(module.parameters(), module.buffers()))):
@@ -199,11 +211,6 @@ def check_has_values(model: object, name: str = "model", *, every: bool = False)
 def _check_model(model: object) -> None:
     if isinstance(model, type):
         raise TypeError(f"model={model.__name__} is a class. Pass an instance of it: {model.__name__}(…).")
-    if any(isinstance(each, torch.jit.ScriptModule) for each in _modules(as_module(model))):
-        raise TypeError(
-            "the model is TorchScript, whose layers and weights cannot be seen. Pass the nn.Module that it came from, "
-            "or a function that calls it: lambda x: model(x)."
-        )
     if callable(model):
         return
     if isinstance(model, Mapping):
@@ -259,12 +266,13 @@ def check_precision(dtype: object) -> None:
 @contextmanager
 def _evaluation_mode(model: Model) -> Iterator[None]:
     modules = _modules(model)
-    modes = [module.training for module in modules]
+    # A frozen TorchScript module has no mode.
+    modes = [getattr(module, "training", False) for module in modules]
     # Its own train() may do more, such as to merge the weights of LoRA.
     changing = [
         (module, [(weight, weight.detach().clone()) for weight in module.parameters(recurse=False)])
         for module, mode in zip(modules, modes, strict=True)
-        if mode and type(module).train is not nn.Module.train
+        if mode and not isinstance(module, torch.jit.ScriptModule) and type(module).train is not nn.Module.train
     ]
     try:
         if any(modes) and isinstance(model, nn.Module):
@@ -278,7 +286,7 @@ def _evaluation_mode(model: Model) -> Iterator[None]:
             for weight, kept in weights:
                 weight.data.copy_(kept)  # not only up to rounding
         for module, mode in zip(modules, modes, strict=True):
-            if module.training != mode:
+            if getattr(module, "training", False) != mode:
                 module.training = mode
 
 
@@ -291,6 +299,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
         plain = buffer is not None and buffer.layout == torch.strided and not buffer.is_meta
         return buffer.clone() if buffer is not None and plain else None
 
+    # By items() and single entries: the buffers of a TorchScript module are not a real dict.
     kept = [
         (owner, [(name, each, copy_plain(each)) for name, each in owner._buffers.items()]) for owner in _modules(model)
     ]
@@ -298,7 +307,7 @@ def _restore_buffers(model: Model) -> Iterator[None]:
         yield
     finally:
         for owner, buffers in kept:
-            for name in owner._buffers.keys() - {name for name, *_ in buffers}:
+            for name in {name for name, _ in owner._buffers.items()} - {name for name, *_ in buffers}:
                 del owner._buffers[name]
             for name, buffer, copied in buffers:
                 owner._buffers[name] = buffer

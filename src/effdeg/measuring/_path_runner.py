@@ -386,7 +386,7 @@ def _describe(examples: Tree) -> list[Any]:
 def model_name(model: Model) -> str:
     """Return the name of a model's class, without wrappers, or of its function."""
     if (module := as_module(model)) is not None:
-        return type(module).__name__
+        return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
     while isinstance(model, partial):
         model = model.func
     return str(getattr(model, "__name__", type(model).__name__))

@@ -10,6 +10,7 @@ from effdeg import functional
 from effdeg._adapters.arguments import DataNote
 from effdeg._adapters.examples import Batch
 from effdeg._adapters.inference import Model
+from effdeg._adapters.layers import named_layers
 from effdeg._adapters.outputs import shaped_values
 from effdeg._adapters.settings import FitSettings
 from effdeg._utils.statistics import mean_and_stderr
@@ -88,8 +89,8 @@ def activation_changes(model: Model, data: Any, **options: Unpack[RunOptions]) -
     within fused functions, such as those of ``nn.LSTM``. Labels are not needed.
 
     Raises:
-        NotApplicable: If there are no activations, or they do not have the examples first; or
-            if the inputs cannot be interpolated without ``at=``.
+        NotApplicable: If there are no activations, or they do not have the examples first, or run within TorchScript;
+            or if the inputs cannot be interpolated without ``at=``.
 
     Example:
         >>> import torch
@@ -165,6 +166,10 @@ def _run_along_paths(evaluator: Evaluator) -> tuple[PathTable, dict[str, NotAppl
     runner = evaluator.runner
     flips = ActivationFlips(runner.state().values()) if evaluator.count_activations else None
     problems: dict[str, NotApplicable] = {}
+    if flips is not None and any(
+        isinstance(each, torch.jit.ScriptModule) for each in named_layers(runner.model).values()
+    ):
+        flips.problem = flips.unseen = "a scripted module ran, whose activations cannot be observed"
 
     def keep(returned: Any, points: int) -> tuple[Tensor, ...]:
         logits = shaped_values(returned, "identity", points=points)

@@ -252,6 +252,14 @@ class Evaluator:
         if not dict(self.module.named_parameters()):
             raise NotApplicable(f"the model ({type(self.module).__name__}) has no parameters to perturb or to measure.")
 
+    def check_not_scripted(self) -> None:
+        """Raise if the model is TorchScript, whose layers cannot be inspected and whose weights cannot be replaced."""
+        if any(isinstance(each, torch.jit.ScriptModule) for each in self.module.modules()):
+            raise NotApplicable(
+                "this proxy inspects the model's layers or changes its weights, which TorchScript does not allow. Give "
+                "the nn.Module that it was made from."
+            )
+
     def check_data(self, *, labels: bool = False) -> None:
         """Raise unless there are data, and labels where they are needed."""
         if self.inputs is None:
@@ -269,6 +277,7 @@ class Evaluator:
         self.check_weights()
         if complex_ := [name for name, each in self.module.named_parameters() if each.is_complex()]:
             raise NotApplicable(f"this proxy moves weights, and {complex_[0]} is complex.")
+        self.check_not_scripted()
         self.check_data(labels=True)
         self.check_labels()
 

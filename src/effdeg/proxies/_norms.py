@@ -87,7 +87,7 @@ def frobenius_product(model: Model, data: Any = None, **options: Unpack[RunOptio
     Where it overflows, ``settings["logarithm"]`` still distinguishes models. ``data`` is ignored.
 
     Raises:
-        NotApplicable: The model has no weight matrix.
+        NotApplicable: The model has no weight matrix, or is TorchScript.
 
     Example:
         >>> import torch, effdeg
@@ -125,7 +125,7 @@ def spectral_product(model: Model, data: Any = None, **options: Unpack[RunOption
     still distinguishes models.
 
     Raises:
-        NotApplicable: The model has no weight matrix, or has convolutions and no data are given.
+        NotApplicable: The model has no weight matrix, is TorchScript, or has convolutions and no data are given.
 
     Example:
         >>> import torch, effdeg
@@ -268,6 +268,7 @@ class LinearMap:
 
 def linear_maps(evaluator: Evaluator) -> list[LinearMap]:
     """List the linear maps of a model: every weight of two or more dimensions (Linear, Conv, Embedding, RNN, …)."""
+    evaluator.check_not_scripted()
     found = list(_find_maps(evaluator.module))
     if others := [name for name, each in evaluator.module.named_parameters() if _may_be_map(name, each)]:
         warnings.warn(

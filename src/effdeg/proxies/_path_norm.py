@@ -45,6 +45,7 @@ def path_norm(model: Model, data: Any, **options: Unpack[RunOptions]) -> Result:
     """
     with Evaluator.open(model, data, **options) as evaluator:
         evaluator.check_weights()
+        evaluator.check_not_scripted()
         evaluator.check_data()
         squared, norms = _square_weights(evaluator.module, evaluator.runner.device)
         ones = map_tensors(_make_ones, evaluator.fetch(slice(0, 1))[0])
