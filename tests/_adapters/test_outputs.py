@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import effdeg
+from effdeg._adapters.outputs import identify_output
 from tests.models import mlp
 
 FAST = {"paths": 20, "nodes": 12, "degree": 5}
@@ -243,3 +244,15 @@ def test_independent_probabilities_are_not_those_of_classes(kind):
     effdeg.measure(lambda x: torch.distributions.OneHotCategorical(logits=x), X, **FAST)
     with pytest.raises(TypeError, match=r"returned a Categorical at \[0\]. Say what is fitted"):  # no value
         effdeg.measure(lambda x: (torch.distributions.Categorical(logits=x), x), X, output="identity", **FAST)
+
+
+def combine(first, second):
+    return lambda returned: first(returned) + second(returned)
+
+
+def test_functions_that_many_others_call_are_described_once():
+    """Level by level two functions call both of the level before: there are 2⁴⁰ ways to the first two."""
+    first, second = torch.sin, torch.cos
+    for _ in range(40):
+        first, second = combine(first, second), combine(second, first)
+    assert identify_output(first) == identify_output(first) != identify_output(second)

@@ -39,7 +39,7 @@ def test_rank_prints_the_scores_and_draws_the_figure(run, table, tmp_path):
         line = next(line for line in out.splitlines() if line.strip().startswith(row[0]))
         assert all(cell in line for cell in row)
     assert "constant is constant: correlation undefined" in out
-    assert "not every cell is a number: [note]" in out
+    assert "it holds text: [note]" in out
     assert "written: ranking.png" in out
     assert (tmp_path / "ranking.png").read_bytes().startswith(b"\x89PNG")
     assert "nan" not in out.lower()
@@ -56,7 +56,7 @@ def test_rank_as_json(run, table, tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "message"),
-    [("nan", "can be ranked: m is not finite for model b"), ("x1", "Without a number in each cell are: m")],
+    [("nan", "can be ranked: m is not finite for model b"), ("x1", "column 'm' must be numbers, but model b has 'x1'")],
 )
 def test_a_cell_without_a_number_in_the_only_measure_is_named(run, tmp_path, cell, message):
     (tmp_path / "pool.csv").write_text(f"model,m,gap\na,1,1\nb,{cell},2\nc,3,3\n")

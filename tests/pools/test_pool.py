@@ -65,6 +65,7 @@ def test_the_same_weights_are_measured_once(folder, data, tmp_path, loaded):
     shutil.move(folder / "b.pt", folder / "renamed.pt")
     rows = measure_pool(mlp(), [folder], data, out=tmp_path / "pool.csv", **FAST)
     assert [row["model"] for row in rows] == ["a", "c", "renamed", "twin"]
+    assert sorted(pools.read_table(tmp_path / "pool.csv")["model"]) == ["a", "c", "renamed", "twin"]
     assert len(loaded) == 3
 
 
@@ -148,14 +149,15 @@ def test_columns_and_rows_that_the_call_does_not_know_are_kept(folder, data, tmp
     measure_pool(mlp(), [folder], data, out=out, **FAST)
     head, *lines = out.read_text().splitlines()
     out.write_text("\n".join([f"{head},lr", *(f"{line},of {line.split(',')[0]}" for line in lines)]) + "\n")
-    shutil.move(folder / "c.pt", folder / "renamed.pt")
-    torch.save(mlp(seed=9).state_dict(), folder / "b.pt")
+    shutil.move(folder / "twin.pt", folder / "renamed.pt")
+    shutil.copy(folder / "c.pt", folder / "b.pt")  # measured before, under another name
     with pytest.warns(UserWarning, match="measured again, since the weights have changed: b$"):
         rows = measure_pool(mlp(), [folder], data, out=out, **FAST)
-    expected = {"a": "of a", "twin": "of twin", "b": "of b", "renamed": "of c"}
+    expected = {name: f"of {name}" for name in "abc"} | {"renamed": "of twin"}
     assert {row["model"]: row["lr"] for row in rows} == expected
+    assert rows[1]["effective_degree"] == rows[2]["effective_degree"]
     table = pools.read_table(out)
-    assert dict(zip(table["model"], table["lr"], strict=True)) == {**expected, "c": "of c"}
+    assert dict(zip(table["model"], table["lr"], strict=True)) == expected
 
 
 @pytest.mark.parametrize(

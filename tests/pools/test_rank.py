@@ -92,17 +92,18 @@ def test_intervals_cover_the_truth_when_configurations_have_seeds():
 
 
 def test_measures_that_fall_as_the_gap_rises_are_pointed_out(ranking):
-    expected = "lower where gap is larger. If larger is meant to be better, rank as noise 1, perfect."
-    assert f"note: -noise 1, -perfect: {expected}" in ranking.warnings()
+    (note,) = (note for note in ranking.warnings() if "rises" in note)
+    assert note.startswith("note: -noise 1, -perfect fall as the gap rises: if larger is meant to be better, ")
+    assert note.endswith("better, rank them as noise 1, perfect.")
     table = columns(ROWS) | {"margin": [-value for value in columns(ROWS)["noise 0.3"]]}
     assert rank(table, measures=["noise 1", "margin"], resamples=100).warnings() == [
-        "note: margin: lower where gap is larger. If larger is meant to be better, rank as -margin."
+        "note: margin falls as the gap rises: if larger is meant to be better, rank it as -margin."
     ]
     table["loss"] = table.pop("gap")
     table["-margin"] = table.pop("margin")  # a column of that very name
     (note,) = rank(table, target="loss", measures=["-margin"], resamples=100).warnings()
-    assert "lower where loss is larger" in note
-    assert note.endswith("rank as --margin.")
+    assert "falls as loss rises" in note
+    assert note.endswith("rank it as --margin.")
     assert rank(table, target="loss", measures=["--margin"], resamples=100).warnings() == []
 
 
@@ -117,7 +118,7 @@ def test_what_cannot_be_ranked_says_why():
     assert ranking.scores["broken"].kendall is None
     text = str(ranking)
     assert "note: broken is not finite for models m3 and m7: correlation undefined." in text
-    assert "not ranked, since not every cell is a number: comment" in text
+    assert "not ranked, since it holds text: comment" in text
     assert "nan" not in text.lower()
     assert "model" not in ranking.scores
     with pytest.raises(ValueError, match=r"'constant' cannot be compared by Kendall's tau: constant"):
@@ -224,6 +225,7 @@ def test_a_leading_minus_turns_the_target_round():
     table = {"test_accuracy": [0.9, 0.8, 0.7, 0.75], "loss": [0.1, 0.2, 0.4, 0.3], "gap": [0, 1, 2, 3]}
     by_accuracy = rank(table, target="test_accuracy", resamples=100)
     assert by_accuracy.scores["loss"].kendall.value == pytest.approx(-1)
+    assert "note: larger values of test_accuracy count as worse" in str(by_accuracy)
     ranking = rank(table, target="-test_accuracy", resamples=100)
     assert {name: score.kendall.value for name, score in ranking.scores.items()} == pytest.approx({"loss": 1})
     assert ranking.title() == "4 models, 1 measure of -test_accuracy, best first"
@@ -264,3 +266,32 @@ def test_a_share_is_not_compared_with_percentages():
     with pytest.raises(ValueError, match=r"fit=0.99 is a share, but 'train_accuracy' goes above 1.*give fit=99\."):
         rank(table, measures=["a"], fit=0.99)
     assert rank(table, measures=["a"], fit=99).scores["a"].kendall.value == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([0.1, np.float32(0.1), 0.3], [0.1, 0.3]),
+        ([8, "8", "16"], [8, 16]),
+        ([0.5, "5e-1", "none"], ["0.5", "none"]),
+        (["8", "16", "none"], ["16", "8", "none"]),
+        ([8, "1_0", "inf"], ["1_0", "8", "inf"]),
+    ],
+    ids=str,
+)
+def test_one_number_of_several_types_is_one_setting(levels, expected):
+    noise = np.random.default_rng(0).standard_normal((2, 12))
+    rows = [{"gap": gap, "m": m, "h": levels[row % 3]} for row, (gap, m) in enumerate(noise.T)]
+    found = rank(rows, measures=["m"], hyperparameters=["h"], resamples=100).pool.levels["h"]
+    assert list(map(type(expected[0]), found)) == expected
+
+
+@pytest.mark.parametrize(("target", "noted"), [("test_acc", True), ("acc@1", True), ("f1", True), ("facc_loss", False)])
+def test_a_target_for_which_larger_is_better_is_noted(target, noted):
+    table = {target: [0.9, 0.8, 0.7, 0.75], "degree": [0.1, 0.2, 0.4, 0.3]}
+    assert ("count as worse" in str(rank(table, target=target, resamples=100))) == noted
+
+
+def test_rows_that_summarize_others_are_pointed_out():
+    table = {"model": ["a", "b", "c", "Mean"], "degree": [1, 2, 3, 2], "gap": [1, 3, 2, 2]}
+    assert "note: Mean counts as any other model." in rank(table, resamples=100).warnings()

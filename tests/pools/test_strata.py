@@ -143,6 +143,7 @@ def test_a_measure_that_one_stratum_leaves_undefined():
     expected = rank(others, measures=["flat"], strata=["recipe"], resamples=100).scores["flat"]
     assert ranking.scores["flat"].pearson == expected.pearson
     assert ranking.scores["flat"].spearman.value == pytest.approx(expected.spearman.value)
+    assert "note: in recipe recipe 2, flat is constant: correlation undefined." in ranking.warnings()
     assert "nan" not in str(ranking).lower()
     advantage = ranking.compare("fine", "flat")
     assert advantage.value == pytest.approx(ranking.scores["fine"].kendall.value - ranking.scores["flat"].kendall.value)
@@ -174,15 +175,15 @@ def test_several_columns_of_strata():
         (
             {"strata": ["lr"]},
             ValueError,
-            r"no stratum of lr can be ranked \(0.63.*: 1 model, .*\). Name columns with few",
+            r"no stratum of lr can be ranked \(0.63.*: 1 model, .*; …\). Name a column",
         ),
         ({"strata": ["recipe"], "hyperparameters": ["batch"]}, ValueError, "plain: 12 models of 2 configurations, "),
-        ({"strata": ["recipe"], "fit": 0.9}, ValueError, "mixup: 4 models, fewer than 5"),
+        ({"strata": ["recipe"], "fit": 0.9}, ValueError, "mixup: 4 models, fewer than 5.* below fit=0.9 are left out"),
         ({"strata": ["recipes"]}, ValueError, "no column 'recipes' for the stratum. Did you mean 'recipe'"),
         ({"strata": ["gap"]}, ValueError, "'gap' is given as the target and as a stratum"),
         ({"strata": ["m"]}, ValueError, "'m' is given as a stratum and as a measure"),
         ({"strata": "recipe"}, TypeError, r"strata must be a list of names, such as \['recipe'\], not a single string"),
-        ({"strata": ["missing"]}, ValueError, "'missing' is missing for model 3; write a value, such as 0"),
+        ({"strata": ["missing"]}, ValueError, "'missing' is missing for model 3; write a value, such as 'plain'"),
     ],
 )
 def test_mistakes(settings, error, message):

@@ -105,7 +105,7 @@ def test_rows_have_what_was_published_and_what_was_measured(table, soups, imagen
 
 def test_names_decide_what_is_one_model(table):
     ranked = rank(table[0], measures=["entropy"], strata=["recipe"], hyperparameters=["lr", "mix"], resamples=100)
-    assert ranked.pool.repeated == []  # of the same weights, but with names of their own
+    assert ranked.pool.duplicates == []  # of the same weights, but with names of their own
     assert {name: len(inside.pool) for name, inside in ranked.strata.items()} == dict(table[1]["recipe"].value_counts())
 
 

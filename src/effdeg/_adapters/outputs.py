@@ -1,9 +1,14 @@
 """From what a model returned to the values that are fitted."""
 
+import sys
+import sysconfig
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from types import BuiltinFunctionType, MethodDescriptorType
+from hashlib import sha256
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -119,15 +124,81 @@ def output_name(output: Output) -> str:
 def identify_output(output: Output) -> str:
     """Return a name of the output for a record of the settings, which two different functions do not share.
 
-    That of anything but torch's own functions ends with a number of the object.
+    A function's ends with a hash of its code and of the values and functions that this refers to. That of a method, an
+    object, or a function that refers to other objects ends with a number of the object.
     """
     if isinstance(output, str | BuiltinFunctionType | MethodDescriptorType):
         return output_name(output)
+    if isinstance(output, FunctionType):
+        # Some have no description: cells without contents, sparse tensors, lists that hold themselves.
+        with suppress(TypeError, ValueError, RuntimeError):
+            return f"{output_name(output)} {sha256(repr(_describe_value(output, [])).encode()).hexdigest()[:8]}"
     try:
         token = _TOKENS.setdefault(getattr(output, "__self__", output), uuid4().hex[:8])
     except TypeError:  # neither hashable nor weakly referenced
         token = f"{id(output):x}"
     return f"{output_name(output)} {token}"
+
+
+_Plain = int | float | complex | str | bytes | slice | EllipsisType | torch.dtype | torch.device | np.generic
+
+
+def _describe_value(value: Any, seen: list[Any]) -> Any:
+    """Describe a value, or what a function does, so that equal descriptions mean the same.
+
+    Raises:
+        TypeError: If it cannot be described.
+    """
+    if isinstance(value, Tensor):
+        array = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return [str(value.dtype), tuple(value.shape), sha256(array.tobytes()).hexdigest()]
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return [str(value.dtype), value.shape, sha256(value.tobytes()).hexdigest()]
+    if isinstance(value, tuple | list):
+        return [type(value).__name__, *(_describe_value(each, seen) for each in value)]
+    if isinstance(value, frozenset):
+        return sorted(map(repr, value))  # in an order that is the same in every process
+    if isinstance(value, dict):
+        return [(key, _describe_value(each, seen)) for key, each in value.items()]
+    if isinstance(value, FunctionType) and not _is_installed(value.__code__.co_filename):
+        if value in seen:  # described already, or calls itself
+            return f"function {seen.index(value)}"
+        seen.append(value)
+        return _describe_function(value, seen)
+    if isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType | MethodDescriptorType):
+        return f"{getattr(value, '__module__', '')}.{value.__name__}"
+    if value is None or isinstance(value, _Plain):
+        return repr(value)
+    raise TypeError(f"a {type(value).__name__} has no description")
+
+
+def _describe_function(function: FunctionType, seen: list[Any]) -> list[Any]:
+    cells = [each.cell_contents for each in function.__closure__ or ()]
+    described = [_describe_value(each, seen) for each in (function.__defaults__, function.__kwdefaults__, cells)]
+    waiting = [function.__code__]
+    for code in waiting:
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+        constants = [_describe_value(each, seen) for each in code.co_consts if not isinstance(each, CodeType)]
+        described += [code.co_code, code.co_names, constants]
+        for name in code.co_names:
+            value = function.__globals__.get(name)
+            described.append(_describe_value(value, seen))
+            # The code names attributes of modules and classes, too.
+            if isinstance(value, ModuleType | type) and not _is_installed(_find_file(value)):
+                parts = [getattr(value, part) for part in code.co_names if hasattr(value, part)]
+                described += [_describe_value(part, seen) for part in parts]
+    return described
+
+
+def _find_file(value: Any) -> str | None:
+    module = value if isinstance(value, ModuleType) else sys.modules.get(value.__module__)
+    return getattr(module, "__file__", None)
+
+
+def _is_installed(file: str | None) -> bool:
+    """Return whether code is that of Python or of a package, which is known by its name."""
+    installed = file is not None and {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return file is None or bool(installed) or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
 
 
 def as_values(returned: Any, output: Output, *, points: int) -> Tensor:

@@ -162,7 +162,7 @@ class Measurement:
         """
         try:
             record = json.loads(Path(file).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (IsADirectoryError, ValueError, RecursionError) as error:
             raise ValueError(f"{file} is not a measurement that effdeg saved: {error}.") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ValueError(

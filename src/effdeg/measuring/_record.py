@@ -101,7 +101,7 @@ class Settings(FitSettings, PathRecord):
         }
         remedies = {"dtype": " (rounding looks complex: pass dtype=torch.float32)"}
         if not {own["output"], others["output"]} & {"softmax", "sigmoid", "identity"}:
-            same = "a function is the same only as the same object: define it once, and measure both in one program"
+            same = "a function is the same only with the same code, or as the same object: define it once, by def"
             remedies["output"] = f" ({same})"
         return [f"{named.get(n, n)}: {own[n]} and {others[n]}{remedies.get(n, '')}" for n in names]
 

@@ -207,7 +207,7 @@ def _name_by_checksum(files: Mapping[str, Path], *, progress: bool) -> dict[str,
 def _continue_table(
     table: PoolTable, names: Mapping[str, list[str]], files: Mapping[str, Path], measurer: CheckpointMeasurer
 ) -> None:
-    """Drop, check and copy the rows of a table; raise if they were measured with another model."""
+    """Drop, check, and rename or copy the rows of a table; raise if they were measured with another model."""
     given = {name: digest for digest, same in names.items() for name in same}
     changed = [name for name, digest in given.items() if table.rows.get(name, {}).get("sha256", digest) != digest]
     if changed:
@@ -226,8 +226,12 @@ def _continue_table(
         )
     for digest, same in names.items():
         missing = [name for name in same if name not in table.rows]
-        if missing and (known := table.find(digest)):
-            table.copy(next(iter(known)), missing)
+        known = list(table.find(digest))
+        renamed = [name for name in known if name not in files]
+        for old, new in zip(renamed, missing, strict=False):
+            table.rename(old, new)
+        if known and len(missing) > len(renamed):
+            table.copy(next(iter(table.find(digest))), missing[len(renamed) :])
 
 
 def _add_missing(table: PoolTable, missing: Mapping[str, list[str]], outcomes: Outcomes) -> dict[str, list[str]]:

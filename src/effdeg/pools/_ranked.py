@@ -1,10 +1,15 @@
 """Tables of models, and the pool that one is: its columns with their roles, checked and ready to be ranked."""
 
-import warnings
+import csv
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
 from itertools import combinations
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +19,15 @@ from numpy.typing import NDArray
 from effdeg import proxies
 from effdeg._utils.checks import check_number, pluralize, suggest
 from effdeg._utils.imports import require
+from effdeg.io._data import read_parquet
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 # Not "none", which may well be the name of a setting.
-_MISSING = ["", "na", "NA", "n/a", "N/A", "nan", "NaN", "null"]
-FITTED, TESTED = "train_accuracy", "test_accuracy"
-"""The columns with the accuracies on the training examples and on others."""
-FITS = 0.99
-"""The training accuracy from which on a model counts as one that fits, unless another is given."""
-CHECKSUM = "sha256"
-"""The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
-# The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
-MIN_STRATUM = 5
-# Half of the resamples of two configurations are copies of one of them.
-MIN_CLUSTERS = 3
-# Intervals from resamples of fewer exclude 0 too often: for an unrelated measure those of τ (and ρ) do, by enumeration,
-# in 33% of pools of 3 models and 8% of 4; those of ρ in 13% of 5; and 3% of 6.
-MIN_RESAMPLED = 6
-# With fewer, intervals are rough, and a resample leaves too few that it does not draw.
-FEW_CLUSTERS = 8
+_MISSING = {"", "na", "n/a", "nan", "null"}
 
 
 def read_table(path: str | Path) -> "DataFrame":
@@ -54,53 +44,54 @@ def read_table(path: str | Path) -> "DataFrame":
 
     Args:
         path: A ``.parquet`` file, or a ``.csv`` file: UTF-8, with commas between the columns and their names in the
-            first line. There a cell is missing if it is empty, ``NA``, ``N/A``, ``NaN`` or ``null``. A column without a
-            name, such as an index, is left out.
+            first line. There a column holds numbers if every cell is one or is missing (empty, ``NA``, ``N/A``,
+            ``NaN`` or ``null``), and text otherwise. A column without a name, such as an index, is left out.
 
     Returns:
         The table; a missing value is NaN among numbers and None among texts.
 
     Raises:
-        ValueError: If the file has another suffix or cannot be parsed.
+        ValueError: If the file has another suffix, cannot be parsed, has lines of different lengths, or has two columns
+            of the same name.
         FileNotFoundError: If there is no such file.
         ImportError: If pandas is not installed, or pyarrow for a ``.parquet`` file.
     """
-    pandas, path = _require_pandas(), Path(path)
+    path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in {".csv", ".parquet"}:
         raise ValueError(f"{path} has the suffix {path.suffix!r}; a table is read from a .csv or .parquet file.")
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # longer lines than the first are cut off
-            if suffix == ".parquet":
-                return as_frame(pandas.read_parquet(path))
-            options = {"encoding": "utf-8-sig", "skipinitialspace": True, "index_col": False}
-            table = pandas.read_csv(path, **options, keep_default_na=False, na_values=_MISSING).dropna(how="all")
-    except (ValueError, OSError, pandas.errors.ParserWarning) as error:
-        problem, advice = str(error).strip(), "Numbers need a decimal point; put text with commas in quotes."
-        raise ValueError(f"{path} cannot be read as {suffix}: {problem}. {advice}") from error
-    return as_frame(table[[name for name in table if not name.startswith("Unnamed: ")]])
+    return as_frame(_read_csv(path) if suffix == ".csv" else read_parquet(path), str(path))
 
 
-def as_frame(table: Any) -> "DataFrame":
+def as_frame(table: Any, where: str = "the table") -> "DataFrame":
     """Return a path, a mapping of columns, a sequence of rows or a data frame of any library as one of pandas."""
-    pandas = _require_pandas()
+    pandas = require("pandas", extra="pools", purpose="a table of models")
     if isinstance(table, str | Path):
         return read_table(table)
-    if not isinstance(table, Mapping | Sequence) and not hasattr(table, "columns"):
+    if isinstance(table, Mapping):
+        names = list(table)
+    elif hasattr(table, "columns"):
+        # The `columns` of pyarrow are the columns themselves.
+        names = list(getattr(table, "column_names", table.columns))
+        _check_names(where, names)
+    elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
+        names = list(dict.fromkeys(name for row in table for name in row))
+        table = {name: [row.get(name) for row in table] for name in names}
+    else:
         raise TypeError(
             f"the table is of type {type(table).__name__}; give a dict of columns, a list of dicts (one per model), a "
             "data frame, or the path of a .csv or .parquet file."
         )
-    frame = table.to_pandas() if hasattr(table, "to_pandas") else pandas.DataFrame(table)
-    if frame.empty:
+    columns = {str(name): pandas.Series(_read_cells(name, table[name]), dtype=object) for name in names}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if not any(lengths.values()):
         raise ValueError("the table is empty: it needs one row per model.")
-    if not frame.columns.is_unique:
-        repeated = ", ".join(map(repr, frame.columns[frame.columns.duplicated()]))
-        raise ValueError(f"the table has several columns called {repeated}; names must differ.")
-    return pandas.DataFrame({str(name): _as_numbers(frame[name]) for name in frame}).reset_index(drop=True)  # type: ignore[no-any-return]
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+        raise ValueError(f"the columns differ in length ({listed}); each needs one value per model.")
+    return pandas.DataFrame({name: _as_numbers(column) for name, column in columns.items()})  # type: ignore[no-any-return]
 
 
 def is_numeric(column: "Series[Any]") -> bool:
@@ -109,20 +100,95 @@ def is_numeric(column: "Series[Any]") -> bool:
 
 
 def _as_numbers(column: "Series[Any]") -> "Series[Any]":
-    """Return a column of numbers, maybe written as texts, as numbers, and any other as objects."""
-    if is_numeric(column):
-        return column if column.dtype.kind == "i" else column.astype(float)
-    objects = column.astype(object)
-    if not any(isinstance(cell, bool | np.bool_) for cell in objects):
-        try:
-            return _as_numbers(_require_pandas().to_numeric(objects))
-        except (ValueError, TypeError):
-            pass
-    return objects.where(objects.notna(), None)
+    if any(map(_is_number, column)):
+        column = column.map(_read_number)
+    if all(cell is None or _is_number(cell) for cell in column):
+        numbers = column.infer_objects()
+        return numbers if numbers.dtype.kind == "i" else column.astype(float)
+    return column.where(column.notna(), None)
 
 
-def _require_pandas() -> Any:
-    return require("pandas", extra="pools", purpose="a table of models")
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, Real) and not isinstance(cell, bool)
+
+
+def _read_number(cell: Any) -> Any:
+    """Return the number that a text among numbers holds; anything else as it is."""
+    for read in (int, float) if isinstance(cell, str) and "_" not in cell else ():  # Python reads 1_0 as 10
+        with suppress(ValueError):
+            return read(cell) if math.isfinite(read(cell)) else cell
+    return cell
+
+
+def _read_csv(path: Path) -> dict[str, list[Any]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            lines = [(reader.line_num, cells) for line in reader if any(cells := [cell.strip() for cell in line])]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as .csv; save it as UTF-8 text ({error}).") from error
+    if not lines:
+        raise ValueError(f"{path} is empty; expected a line of column names, then one line per model.")
+    (_, names), *rows = lines
+    if len(names) == 1:
+        raise ValueError(f"{path} has a single column, {names[0]!r}; separate columns by commas.")
+    _check_names(str(path), [name for name in names if name])
+    for number, cells in rows:
+        if len(cells) != len(names):
+            raise ValueError(
+                f"{path}: line {number} has {pluralize(len(cells), 'cell')}, but the first line names "
+                f"{pluralize(len(names), 'column')}. Numbers need a decimal point; put text with commas in quotes."
+            )
+    return {name: _parse([cells[index] for _, cells in rows]) for index, name in enumerate(names) if name}
+
+
+def _parse(texts: list[str]) -> list[Any]:
+    with suppress(ValueError):
+        if not any("_" in text for text in texts):  # Python reads 1_0 as 10
+            return [None if text.lower() in _MISSING else float(text) for text in texts]
+    return [text or None for text in texts]
+
+
+def _check_names(where: str, names: list[Any]) -> None:
+    duplicates = sorted({str(name) for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(f"{where} has several columns called {', '.join(map(repr, duplicates))}; names must differ.")
+
+
+def _read_cells(name: Any, column: Any) -> list[Any]:
+    method = next((name for name in ("to_pylist", "tolist", "to_list") if hasattr(column, name)), None)
+    column = getattr(column, method)() if method else column
+    if isinstance(column, str) or not hasattr(column, "__iter__"):
+        raise TypeError(f"the column {name!r} must be a sequence with one value per model, not {column!r}.")
+    return [_simplify(cell) for cell in column]
+
+
+def _simplify(cell: Any) -> Any:
+    if hasattr(cell, "item") and getattr(cell, "ndim", None) == 0:
+        return cell.item()
+    if isinstance(cell, Decimal):
+        return float(cell)
+    # pandas.NA cannot be compared with anything.
+    return None if type(cell).__name__ in {"NAType", "NaTType"} else cell
+
+
+Indices = NDArray[np.int64]
+
+FITTED, TESTED = "train_accuracy", "test_accuracy"
+"""The columns with the accuracies on the training examples and on others."""
+FITS = 0.99
+"""The training accuracy from which on a model counts as one that fits, unless another is given."""
+CHECKSUM = "sha256"
+"""The column in which :func:`effdeg.measure_pool` writes the checksum of a model's weights."""
+# The correlation of fewer models says nothing: for 4, 95% of its null distribution reach from -0.95 to 0.95.
+MIN_STRATUM = 5
+# Half of the resamples of two configurations are copies of one of them.
+MIN_CLUSTERS = 3
+# Intervals from resamples of fewer exclude 0 too often: for an unrelated measure those of τ (and ρ) do, by enumeration,
+# in 33% of pools of 3 models and 8% of 4; those of ρ in 13% of 5; and 3% of 6.
+MIN_RESAMPLED = 6
+# With fewer, intervals are rough, and a resample leaves too few that it does not draw.
+FEW_CLUSTERS = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,9 +211,9 @@ class Pool:
         clustered_by: The hyperparameters whose combinations are resampled together, if they were named.
         strata_by: The columns whose combinations are the strata.
         stratum: The name of the stratum that all models are in, where there are others.
-        left_out: If no measures were named, the columns that cannot be any, since they do not hold numbers alone.
+        left_out: If no measures were named, columns that cannot be any, with what they hold instead of numbers.
         guessed: If no measures were named, those that effdeg does not compute: other columns of numbers.
-        repeated: The names of rows that repeat a model and are not in the pool.
+        duplicates: The names of models whose rows are the same; the first of each group is in the pool.
         fit: The training accuracy that a model needs to be in the pool, if one was given.
         below_fit: The models that do not reach it, or without ``fit`` those of the pool that do not reach 0.99.
         left_out_strata: Why the models of other strata are not in the pool.
@@ -160,9 +226,9 @@ class Pool:
     clustered_by: Sequence[str] = ()
     strata_by: Sequence[str] = ()
     stratum: str | None = None
-    left_out: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     guessed: Sequence[str] = ()
-    repeated: Sequence[str] = ()
+    duplicates: Sequence[Sequence[str]] = ()
     fit: float | None = None
     below_fit: Sequence[str] = ()
     left_out_strata: Mapping[str, str] = field(default_factory=dict)
@@ -254,7 +320,7 @@ class Pool:
         """Return the pool of the models of one stratum; measures constant or not finite there are undefined."""
         inside = self.table.iloc[self.strata[stratum]]
         inside = inside.assign(**{name: inside[name].cat.remove_unused_categories() for name in self.hyperparameters})
-        described: Any = {"left_out": (), "guessed": (), "repeated": (), "below_fit": (), "left_out_strata": {}}
+        described: Any = {"left_out": {}, "guessed": (), "duplicates": (), "below_fit": (), "left_out_strata": {}}
         return replace(self, table=inside, stratum=stratum, **described)
 
     def _explain_undefined(self, values: Array) -> str | None:
@@ -287,46 +353,51 @@ class Pool:
         _check_known("hyperparameter", hyperparameters, known)
         _check_known("stratum", strata, known)
         _check_clusters(clusters, hyperparameters)
-        gap, settings = _find_column(target, table), list(dict.fromkeys([*hyperparameters, *strata]))
-        names = ["model"] if "model" in table and "model" not in {gap, *settings, *(measures or ())} else []
+        gap, settings = _find_column(target, table), dict.fromkeys([*hyperparameters, *strata])
+        model = "model" if "model" in table and "model" not in {gap, *settings, *(measures or ())} else None
         guessed: list[str] = []
         left_out: list[str] = []
         if measures is None:
-            measures, guessed, left_out = _choose_measures(table, gap, {gap, *names, *settings})
+            measures, guessed, left_out = _choose_measures(table, gap, {gap, model, *settings})
         _check_known("measure", measures, known, may_be_negated=True)
         sources = {name: _find_column(name, table) for name in measures}
         _check_roles(gap, hyperparameters, strata, sources.values())
-        table = table.set_axis([format_cell(name) for name in table["model"]] if names else _number_rows(table))
+        names = list(range(1, len(table) + 1)) if model is None else table[model].tolist()
+        table = table.set_axis([format_cell(name) for name in names])
         if not measures:
-            raise ValueError(
-                f"the table has no column of numbers besides the target {gap!r} to rank it by. Without a number in "
-                f"each cell are: {', '.join(left_out) or 'none'}."
-            )
+            for name in left_out:
+                if any(map(_reads_as_number, table[name])):  # a single text makes a column of texts
+                    _check_numbers("column", name, table)
+            text = "; ".join(f"{name!r} holds {table[name].iloc[0]!r}" for name in left_out[:3])
+            text = f" ({text})" if text else ""
+            raise ValueError(f"the table has no column of numbers besides the target {gap!r} to rank it by{text}.")
         table = round_settings(table, settings)
-        repeats = find_repeats(table, [gap, *sources.values()], [*settings, *names])
-        repeated, table = table.index[repeats].tolist(), table[~repeats]
+        groups = find_duplicates(table, [gap, *sources.values()], list(settings), model)
+        duplicates = [table.index[rows].tolist() for rows in groups]
+        table = table.iloc[np.setdiff1d(np.arange(len(table)), [row for rows in groups for row in rows[1:]])]
         if len(table) < 3:
-            once = "; rows of the same model count once" if repeated else ""
+            once = "; rows of the same model count once" if groups else ""
             raise ValueError(f"a ranking needs at least 3 models; the table has {len(table)}{once}.")
         below_fit: list[str] = []
         if fit is not None:
             _check_fit(fit, table)
             below = _find_below(table, fit)
             below_fit, table = table.index[below].tolist(), table[~below]
-        for kind, column in (("target", gap), *(("measure", name) for name in sources.values())):
-            _check_numbers(kind, column, table)
+        _check_numbers("target", gap, table)
         _check_gaps(table[gap], gap)
-        for name in settings:
+        for name in sources.values():
+            _check_numbers("measure", name, table)
+        for name in (*hyperparameters, *strata):
             if missing := table.index[table[name].isna()].tolist():
-                raise ValueError(f"{name!r} is missing for {_list_models(missing)}; write a value, such as 0 or 'off'.")
+                kind, example = ("hyperparameter", "0 or 'off'") if name in hyperparameters else ("stratum", "'plain'")
+                which = _list_models(missing)
+                raise ValueError(f"the {kind} {name!r} is missing for {which}; write a value, such as {example}.")
+        described = {name: _describe_content(table[name]) for name in left_out}
         unfit: dict[str, str] = {}
         if strata:
             inside = group_rows(table, strata)
             unfit = _find_unfit(table, gap, inside, clusters or hyperparameters)
-            if len(unfit) == len(inside):
-                reasons = "; ".join(f"{name}: {reason}" for name, reason in list(unfit.items())[:3])
-                advice = "Name columns with few values, such as the recipe, and every hyperparameter."
-                raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
+            _check_strata(strata, len(inside), unfit, fit)
             table = table.iloc[np.sort(np.concatenate([rows for name, rows in inside.items() if name not in unfit]))]
         return cls(
             table=table.assign(**{name: _as_categories(table[name]) for name in hyperparameters}),
@@ -335,9 +406,9 @@ class Pool:
             hyperparameters=list(hyperparameters),
             clustered_by=list(clusters or ()),
             strata_by=list(strata),
-            left_out=left_out,
+            left_out=described,
             guessed=guessed,
-            repeated=repeated,
+            duplicates=duplicates,
             fit=fit,
             below_fit=table.index[_find_below(table, find_least_fit(table))].tolist() if fit is None else below_fit,
             left_out_strata=unfit,
@@ -346,10 +417,6 @@ class Pool:
 
 def format_cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _number_rows(table: "DataFrame") -> list[str]:
-    return [str(number) for number in range(1, len(table) + 1)]
 
 
 def _find_column(name: str, table: "DataFrame") -> str:
@@ -374,27 +441,44 @@ def _choose_measures(
     return measures, guessed, [name for name in free if name not in numbers]
 
 
-def find_repeats(table: "DataFrame", ranked: Sequence[str], named: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which rows repeat a model: text without a role, such as the name of a file, does not tell models apart.
+def find_duplicates(
+    table: "DataFrame", ranked: Sequence[str], settings: Sequence[str], model: str | None
+) -> list[list[int]]:
+    """Return the groups of rows that are one model; text without a role, such as the name of a file, does not count.
 
     With the same checksum it is enough to agree in what is ranked.
     """
-    compared = [str(name) for name in table if name in {*ranked, *named} or is_numeric(table[name])]
-    repeats = table.duplicated(compared)
-    if CHECKSUM in table:
-        repeats |= table[CHECKSUM].notna() & table.duplicated([CHECKSUM, *ranked])
-    return repeats.to_numpy()
+    roles = {*ranked, *settings, model}
+    compared = [str(name) for name in table if name in roles or is_numeric(table[name])]
+    checksums = _read_rows(table, [CHECKSUM]) if CHECKSUM in table else [(None,)] * len(table)
+    groups: dict[object, list[int]] = {}
+    rows = zip(_read_rows(table, compared), checksums, _read_rows(table, ranked), strict=True)
+    for row, (cells, (checksum,), measured) in enumerate(rows):
+        keys: list[object] = [("all", *cells), *([(checksum, *measured)] if checksum is not None else [])]
+        group = next((groups[key] for key in keys if key in groups), [])
+        group.append(row)
+        groups |= dict.fromkeys(keys, group)
+    return [rows for rows in {rows[0]: rows for rows in groups.values()}.values() if len(rows) > 1]
+
+
+def _read_rows(table: "DataFrame", names: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return the cells of some columns, None where one is missing: this equals itself, which NaN does not."""
+    columns = ([None if cell != cell else cell for cell in table[name].tolist()] for name in names)
+    return list(zip(*columns, strict=True))
 
 
 def group_rows(table: "DataFrame", names: Sequence[str]) -> dict[str, Indices]:
     """Return the rows of each stratum, a combination of values, by its name and in order of appearance."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for row, cells in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
-        # Whole numbers may be read from a file as floats.
+        # Whole numbers are read from a file as floats.
         texts = (str(cell).removesuffix(".0") if isinstance(cell, float) else str(cell) for cell in cells)
         groups.setdefault(tuple(texts), []).append(row)
-    clear = len({", ".join(cells) for cells in groups}) == len(groups)
-    return {", ".join(cells if clear else map(repr, cells)): np.array(rows) for cells, rows in groups.items()}
+    joined = Counter(", ".join(cells) for cells in groups)
+    return {
+        ", ".join(cells if joined[", ".join(cells)] == 1 else map(repr, cells)): np.array(rows, dtype=np.int64)
+        for cells, rows in groups.items()
+    }
 
 
 def round_settings(table: "DataFrame", names: Iterable[str]) -> "DataFrame":
@@ -431,7 +515,8 @@ def _as_categories(column: "Series[Any]") -> "Series[Any]":
     """Return a hyperparameter as categories: numbers in their order, anything else without one, by name."""
     ordered = is_numeric(column)
     levels = sorted(column.unique(), key=None if ordered else lambda level: (str(level), type(level).__name__))
-    return column.astype(_require_pandas().CategoricalDtype(levels, ordered=ordered))
+    pandas = require("pandas", extra="pools", purpose="a ranking")
+    return column.astype(pandas.CategoricalDtype(levels, ordered=ordered))
 
 
 def _check_list(kind: str, names: Sequence[str]) -> None:
@@ -452,9 +537,23 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str], *, may_b
 
 def _check_clusters(clusters: Sequence[str] | None, hyperparameters: Sequence[str]) -> None:
     _check_list("cluster", clusters or ())
+    if clusters is not None and not clusters:
+        raise ValueError("clusters=[] is empty: leave it out, or name hyperparameters.")
     if unknown := [name for name in clusters or () if name not in hyperparameters]:
         hint = suggest(unknown[0], hyperparameters) if hyperparameters else "Name it with hyperparameters=… too."
         raise ValueError(f"clusters are combinations of hyperparameters, and {unknown[0]!r} is not one of them. {hint}")
+
+
+def _check_strata(strata: Sequence[str], count: int, unfit: Mapping[str, str], fit: float | None) -> None:
+    if len(unfit) < count:
+        return
+    reasons = "; ".join([f"{name}: {reason}" for name, reason in unfit.items()][:3] + ["…"] * (len(unfit) > 3))
+    advice = "Name a column with few values, such as the recipe that a model was trained by."
+    if any("configuration" in reason for reason in unfit.values()):
+        advice = "Name every hyperparameter in which models differ: hyperparameters=…."
+    elif fit is not None:
+        advice = f"Models with a {FITTED} below fit={fit:g} are left out: choose a lower one, or rank without strata=…."
+    raise ValueError(f"no stratum of {join(strata)} can be ranked ({reasons}). {advice}")
 
 
 def _check_roles(target: str, hyperparameters: Sequence[str], strata: Sequence[str], measures: Collection[str]) -> None:
@@ -471,14 +570,35 @@ def _check_roles(target: str, hyperparameters: Sequence[str], strata: Sequence[s
 
 
 def _check_numbers(kind: str, name: str, table: "DataFrame") -> None:
-    column = table[name]
-    if not is_numeric(column):
-        numbers = _require_pandas().to_numeric(column.map(str).where(column.notna()), errors="coerce")
-        row = int((numbers.isna() & column.notna()).argmax())
+    if (row := _find_text(table[name])) is not None:
         raise ValueError(
-            f"the {kind} {name!r} must be numbers, but model {table.index[row]} has {column.iloc[row]!r}; write a "
+            f"the {kind} {name!r} must be numbers, but model {table.index[row]} has {table[name].iloc[row]!r}; write a "
             "number with a decimal point, or leave the cell empty if there is none."
         )
+
+
+def _find_text(column: "Series[Any]") -> int | None:
+    """Return the first row that does not hold a number; in a column of texts, rather one that does not read as one."""
+    wrong = [row for row, cell in enumerate(column) if type(cell) not in {int, float, type(None)}]
+    wrong = [] if is_numeric(column) else wrong
+    return next((row for row in wrong if not _reads_as_number(column.iloc[row])), wrong[0] if wrong else None)
+
+
+def _describe_content(column: "Series[Any]") -> str:
+    if set(column.dropna().map(str)) <= {"True", "False"}:
+        return "True and False"
+    row = _find_text(column)
+    if row is None or not any(map(_reads_as_number, column)):
+        return "text"
+    return f"{column.iloc[row]!r} (model {column.index[row]}) among numbers"
+
+
+def _reads_as_number(cell: Any) -> bool:
+    try:
+        float(str(cell))
+    except ValueError:
+        return False
+    return True
 
 
 def _check_fit(fit: float, table: "DataFrame") -> None:
@@ -514,7 +634,10 @@ def _check_gaps(gaps: "Series[Any]", target: str) -> None:
         which = _list_models(missing)
         raise ValueError(f"the target {target!r} is missing or not finite for {which}: fill it in or drop the row.")
     if gaps.nunique() == 1:
-        raise ValueError(f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.")
+        advice = " Were all accuracies measured on the same examples?" if target == "gap" and not gaps.any() else ""
+        raise ValueError(
+            f"the target {target!r} is {gaps.iloc[0]:g} for all {len(gaps)} models: nothing to rank.{advice}"
+        )
 
 
 def _list_models(models: Sequence[str]) -> str:

@@ -1,13 +1,14 @@
 """Rank measures by how they order a pool of models: all statistics, on the models and on resamples of them."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from effdeg._utils.checks import check_choice, check_count, pluralize, shorten
+from effdeg._utils.checks import check_choice, check_count, pluralize, shorten, suggest
 from effdeg._utils.imports import require
 from effdeg._utils.tables import Rows, align_columns, make_frame, render_tables
 from effdeg.pools._ranked import (
@@ -44,7 +45,22 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MIN_RESAMPLES = 100  # with fewer, the ends of a 95% interval are too uncertain
+_SUMMARIES = {"mean", "average", "median", "std", "min", "max", "sum", "total"}  # rows that a spreadsheet may have
+_LARGER_IS_BETTER = {"acc", "accuracy", "auc", "auroc", "score", "f", "precision", "recall", "reward", "return", "top"}
 _STRATUM_PANELS = 4  # as in the paper's Figures 3 and 8
+
+
+class Strata(dict[str, "Ranking"]):
+    """The rankings of strata by name; the error for another name says why there is none."""
+
+    def __init__(self, rankings: "Mapping[str, Ranking]", left_out: Mapping[str, str]) -> None:
+        super().__init__(rankings)
+        self._left_out = left_out
+
+    def __missing__(self, name: str) -> "Ranking":
+        if name in self._left_out:
+            raise KeyError(f"the stratum {name!r} is left out: {self._left_out[name]}")
+        raise KeyError(f"there is no stratum {name!r}. {suggest(name, self)}" if self else "there are no strata")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,7 +191,7 @@ class Ranking:
         return [f"note: {note}." for note in (*_list_notes(self), *_list_advice(self))]
 
     def notes(self) -> list[str]:
-        """Return all warnings except advice on models that do not fit and on signs, without periods."""
+        """Return all warnings except advice on models that do not fit, the target and signs, without periods."""
         return list(_list_notes(self))
 
     def rows(self) -> Rows:
@@ -253,7 +269,7 @@ class Ranking:
                 family: {key: asdict(best) | {"variants": list(best.variants)} for key, best in by_statistic.items()}
                 for family, by_statistic in self.best.items()
             },
-            "repeated": list(self.pool.repeated),
+            "duplicates": [list(names) for names in self.pool.duplicates],
             "notes": self.warnings(),
             "strata": {name: inside.to_dict() for name, inside in self.strata.items()},
         }
@@ -365,7 +381,7 @@ def rank(
     families = find_variants(variants or {}, [*pool.measures, *pool.undefined])
     counts = _draw(pool, resamples, np.random.default_rng(0))
     inside = {name: _rank_pool(pool.select(name), counts[:, rows], families) for name, rows in pool.strata.items()}
-    return replace(_rank_pool(pool, counts, families), strata=inside)
+    return replace(_rank_pool(pool, counts, families), strata=Strata(inside, pool.left_out_strata))
 
 
 def _draw(pool: Pool, resamples: int, generator: np.random.Generator) -> Array:
@@ -448,22 +464,29 @@ def _score(evaluation: Evaluation, observed: dict[str, Array], resampled: dict[s
 
 
 def _list_advice(ranking: Ranking) -> Iterator[str]:
-    """Return advice on models that do not fit, on a gap that is another number, and on signs of measures."""
-    pool, table = ranking.pool, ranking.pool.table
+    """Return advice on models that do not fit, the target and signs of measures, and notes on strata."""
+    pool = ranking.pool
+    target, table = pool.target, pool.table
     if pool.fit is None and 0 < len(pool.below_fit) < len(pool):
         least = find_least_fit(table)
         yield (
             f"{len(pool.below_fit)} of {len(pool)} models do not fit ({FITTED} below {least:g} or missing), and a "
             f"correlation over both kinds may come from that difference: leave them out with fit={least:g}"
         )
-    if pool.target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
+    if target == "gap" and all(name in table and is_numeric(table[name]) for name in (FITTED, TESTED)):
         yield from _compare_gaps(pool.gaps, (table[FITTED] - table[TESTED]).to_numpy(dtype=np.float64))
-    if ranking.falling:
-        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in ranking.falling)
+    elif not target.startswith("-") and _LARGER_IS_BETTER & {*re.split(r"[^a-z]+", target.lower())}:
         yield (
-            f"{', '.join(ranking.falling)}: lower where {pool.target} is larger. If larger is meant to be better, rank "
-            f"as {opposite}"
+            f"larger values of {target} count as worse, as those of a gap do, so τ > 0 is for measures that rise with "
+            f"it: if larger is better, use target='-{target}'"
         )
+    yield from _describe_falling(pool, ranking.falling)
+    for inside in ranking.strata.values():
+        stratum = inside.pool.describe_stratum()
+        undefined = {name: why for name, why in inside.pool.undefined.items() if name not in pool.undefined}
+        yield from (f"in {stratum}, {name} is {why}" for name, why in undefined.items())
+        falling = [name for name in inside.falling if name not in ranking.falling]
+        yield from (f"in {stratum}, {note}" for note in _describe_falling(inside.pool, falling))
 
 
 def _compare_gaps(gaps: Array, differences: Array) -> Iterator[str]:
@@ -480,18 +503,23 @@ def _compare_gaps(gaps: Array, differences: Array) -> Iterator[str]:
         yield f"gap is not {FITTED} − {TESTED}{advice}"
 
 
+def _describe_falling(pool: Pool, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        fall, them = ("falls", "it") if len(names) == 1 else ("fall", "them")
+        target = "the gap" if pool.target == "gap" else pool.target
+        opposite = ", ".join(f"-{name}" if name == pool.sources[name] else name[1:] for name in names)
+        advice = f"if larger is meant to be better, rank {them} as {opposite}"
+        yield f"{', '.join(names)} {fall} as {target} rises: {advice}"
+
+
 def _list_notes(ranking: Ranking) -> Iterator[str]:
     """Return what was left out, guessed, undefined or is rough."""
     pool = ranking.pool
-    if pool.repeated:
-        yield f"rows that repeat a model are left out: {shorten(pool.repeated, 5)}"
-    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
-    if pool.fit is not None and pool.below_fit:
-        models = pluralize(len(pool.below_fit), "model")
-        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
+    yield from _describe_rows(pool)
     yield from (f"{name} is {why}" for name, why in pool.undefined.items())
-    if pool.left_out:
-        yield f"not ranked, since not every cell is a number: {', '.join(pool.left_out)}"
+    for content in dict.fromkeys(pool.left_out.values()):
+        names = [name for name, held in pool.left_out.items() if held == content]
+        yield f"not ranked, since {'it holds' if len(names) == 1 else 'they hold'} {content}: {', '.join(names)}"
     if pool.guessed:
         yield (
             f"ranked because they hold numbers, although effdeg does not compute them: {', '.join(pool.guessed)}. Name "
@@ -503,6 +531,28 @@ def _list_notes(ranking: Ranking) -> Iterator[str]:
     if any(best.corrected is None for best in chosen):
         few = f"{FEW_CLUSTERS} configurations or more"
         yield f"the best of several variants is corrected for the choice only with {few}"
+
+
+def _describe_rows(pool: Pool) -> Iterator[str]:
+    """Describe rows that count once, that may be no models of their own, and that are left out."""
+    if groups := pool.duplicates:
+        described = [
+            f"{join(names)} are the same model" if len({*names}) > 1 else f"{names[0]} is listed {len(names)} times"
+            for names in groups[:3]
+        ]
+        if len(groups) > 3:
+            described = [f"{sum(map(len, groups))} rows are {len(groups)} models", *described, "…"]
+        yield f"{'; '.join(described)}: counted once"
+    numbers = [name for name in pool.table if is_numeric(pool.table[name]) or name in pool.hyperparameters]
+    twins = pool.table[pool.table.duplicated(numbers, keep=False)].groupby(numbers, sort=False, observed=True)
+    if alike := [join([str(name) for name in rows]) for rows in twins.groups.values()]:
+        yield f"{shorten(alike)} agree in every number: if they are the same model, leave one of them out"
+    if summaries := [str(name) for name in pool.names if str(name).lower() in _SUMMARIES]:
+        yield f"{join(summaries)} {'counts' if len(summaries) == 1 else 'count'} as any other model"
+    yield from (f"{join(pool.strata_by)} {name} is left out: {why}" for name, why in pool.left_out_strata.items())
+    if pool.fit is not None and pool.below_fit:
+        models = pluralize(len(pool.below_fit), "model")
+        yield f"left out: {models} with a {FITTED} below {pool.fit:g}, or without one"
 
 
 def _describe_neighbors(ranking: Ranking) -> Iterator[str]:

@@ -115,9 +115,16 @@ class PoolTable:
             self.rows[name] = {"model": name, **numbers, "sha256": checksum, **self._added.get(name, {})}
         self.write()
 
+    def rename(self, name: str, new: str) -> None:
+        """Rename a row, with all that others have added to it, and write the table."""
+        self.rows = {new if key == name else key: row for key, row in self.rows.items()}
+        self.rows[new]["model"] = new
+        self.write()
+
     def copy(self, name: str, others: Iterable[str]) -> None:
-        """Add rows of other files with the same weights, with all that was added to the row, and write the table."""
-        self.rows |= {other: {**self.rows[name], "model": other} for other in others}
+        """Add rows of other files with the same weights, each with what others had added to it, and write the table."""
+        measured = {key: self.rows[name][key] for key in (*self._numbers, "sha256")}
+        self.rows |= {other: {"model": other, **measured, **self._added.get(other, {})} for other in others}
         self.write()
 
     def drop(self, name: str) -> None:
